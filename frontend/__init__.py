@@ -34,7 +34,9 @@ __all__ = [
     "dtypes", "nn", "optim", "stats", "tensor",
 ]  # fmt: skip
 
-_PACKAGES = frozenset({"amp", "autograd", "cuda", "distributions", "func", "nn", "optim", "utils"})
+_PACKAGES = frozenset({
+    "amp", "autograd", "cuda", "distributions", "func", "linalg", "nn", "optim", "special", "utils",
+})  # fmt: skip
 
 
 @accepts_aliases

@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from frontend.device import DeviceName
+from frontend.evaluation import modes
 from frontend.nn import amp
 from frontend.nn.amp import GradScaler
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "is_autocast_enabled"]
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Return whether layers compute in sixteen bits; the mode is the same for all devices."""
+    del device_type
+    return modes.mixed() is not None
 
 
 def autocast(

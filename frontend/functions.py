@@ -41,7 +41,7 @@ HOMES: Final = {
         "frontend.autograd.grad_modes",
     ),
     **dict.fromkeys(("load", "save"), "frontend.nn.state.saving"),
-    "autocast": "frontend.amp",
+    **dict.fromkeys(("GradScaler", "autocast", "is_autocast_enabled"), "frontend.amp"),
     **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
 }
 """Names of the module -> the modules that define them."""
@@ -268,16 +268,14 @@ def logspace(start: float, end: float, steps: int, base: float = 10.0, *, dtype:
 
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64) -> Tensor:
     """Return the indices (2, n) of the lower triangle of a matrix, row by row."""
-    return Tensor(
-        [[(i, j)[k] for i in range(row) for j in range(col) if j - i <= offset] for k in (0, 1)], dtype=dtype
-    )
+    every = [(i, j) for i in range(row) for j in range(col) if j - i <= offset]
+    return Tensor([[p[k] for p in every] for k in (0, 1)], dtype=dtype)
 
 
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64) -> Tensor:
     """Return the indices (2, n) of the upper triangle of a matrix, row by row."""
-    return Tensor(
-        [[(i, j)[k] for i in range(row) for j in range(col) if j - i >= offset] for k in (0, 1)], dtype=dtype
-    )
+    every = [(i, j) for i in range(row) for j in range(col) if j - i >= offset]
+    return Tensor([[p[k] for p in every] for k in (0, 1)], dtype=dtype)
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
@@ -348,15 +346,8 @@ def seed() -> int:
     return found
 
 
-OWN: Final = frozenset({
-    "BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor",
-    "Generator", "as_tensor",
-    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes",
-    "cartesian_prod", "cdist", "column_stack", "dstack", "from_numpy", "get_default_dtype", "hstack",
-    "is_tensor", "logspace", "normal", "numel", "promote_types", "randint", "result_type", "row_stack",
-    "seed", "trapezoid", "trapz", "tril_indices", "triu_indices", "vstack",
-    "where",
-})  # fmt: skip
+_OWN: Final = {n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "") == __name__}
+OWN: Final = frozenset(_OWN - {"find"})
 """Functions of this module that are names of `frontend`."""
 _METHODS: Final = frozenset(
     ["clone", "detach"]

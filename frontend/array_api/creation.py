@@ -44,68 +44,6 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     return dlpack.imported(Tensor, x, device=device, copy=copy)
 
 
-def arange(
-    start: float,
-    /,
-    stop: float | None = None,
-    step: float = 1,
-    *,
-    dtype: Any = None,
-    device: str | None = None,
-) -> Tensor:
-    """Return start, start + step, ...: values below `stop`, or above it for a negative step.
-
-    One number is `stop`, and the values begin at 0. Raises `UsageError` for a step of 0.
-    """
-    return Tensor.arange(start, stop, step, dtype=dtype, device=device)
-
-
-def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return an array with undefined contents."""
-    return Tensor.empty(shape, dtype=dtype, device=device)
-
-
-def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return zeros."""
-    return Tensor.zeros(shape, dtype=dtype, device=device)
-
-
-def ones(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return ones."""
-    return Tensor.ones(shape, dtype=dtype, device=device)
-
-
-def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return an array of a shape whose elements all are one number.
-
-    Raises `UsageError` if it does not fit.
-    """
-    return Tensor.full(shape, fill_value, dtype=dtype, device=device)
-
-
-def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return an array whose elements all are one number, by default in the shape, dtype and device of `x`.
-
-    A float becomes an integer by truncation where the dtype is one.
-    """
-    return x.new_full(x.shape, fill_value, dtype=dtype, device=device)
-
-
-def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return zeros in the shape, dtype and on the device of an array."""
-    return full_like(x, 0, dtype=dtype, device=device)
-
-
-def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return ones in the shape, dtype and on the device of an array."""
-    return full_like(x, 1, dtype=dtype, device=device)
-
-
-def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return an array with undefined contents in the shape, dtype and on the device of an array."""
-    return x.new_empty(x.shape, dtype=dtype, device=device)
-
-
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
 ) -> Tensor:
@@ -133,22 +71,3 @@ def linspace(
     if endpoint or not num:
         return Tensor.linspace(start, stop, num, dtype=dtype, device=device)
     return Tensor.linspace(start, stop, num + 1, dtype=dtype, device=device)[:num]
-
-
-def meshgrid(*arrays: Tensor, indexing: Any = "xy") -> list[Tensor]:
-    """Return the coordinates of a grid: for each vector an array of the grid's shape.
-
-    Vector i varies along axis i for `indexing` "ij"; for "xy" the first two axes are exchanged. Raises
-    `UsageError` for other arrays than vectors and numbers, and for another `indexing`.
-    """
-    return list(arrays[0].meshgrid(*arrays[1:], indexing=indexing)) if arrays else []
-
-
-def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Return matrices with 0 above diagonal `k`; see `eye`. Raises `UsageError` below two axes."""
-    return x.tril(k)
-
-
-def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
-    """Return matrices with 0 below diagonal `k`; see `eye`. Raises `UsageError` below two axes."""
-    return x.triu(k)

@@ -10,25 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend.arguments.checks import broadcast
 from frontend.array_api.data_types import result_type
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-
-def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor:
-    """Return an array repeated along axes of size 1 to a shape; a view."""
-    return x.expand(shape)
-
-
-def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """Return arrays repeated to their common shape."""
-    return list(arrays[0].broadcast_tensors(*arrays[1:])) if arrays else []
-
-
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that shapes broadcast to. Raises `UsageError` if they do not."""
-    return broadcast(shapes, "broadcast_shapes")
 
 
 def _of_one_dtype(arrays: Any) -> list[Tensor]:
@@ -49,37 +33,12 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Tensor:
     return Tensor.stack(*_of_one_dtype(arrays), axis=axis)
 
 
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return the slices of an array along an axis, each without that axis."""
-    return x.unbind(axis)
-
-
-def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
-    """Return an array with a new axis of size 1 at the position `axis`."""
-    return x.unsqueeze(axis)
-
-
 def squeeze(x: Tensor, /, axis: Any) -> Tensor:
     """Return an array without the given axes, which have size 1. Raises `UsageError` for another size."""
     axes = axis if isinstance(axis, tuple) else (axis,)
     if any(x.size(a) != 1 for a in axes):
         raise UsageError(f"squeeze: wanted axes of size 1, saw {axes} of the shape {x.shape}")
     return x.squeeze(axes)
-
-
-def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
-    """Return an array with the elements of axes in reverse order; None: of all axes."""
-    return x.flip(tuple(range(x.ndim)) if axis is None else axis)
-
-
-def moveaxis(x: Tensor, source: Any, destination: Any, /) -> Tensor:
-    """Return an array with axes moved from `source` to `destination`, one number or a tuple each."""
-    return x.movedim(source, destination)
-
-
-def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Tensor:
-    """Return an array whose axis i is axis `axes[i]` of `x`."""
-    return x.permute(axes)
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
@@ -113,11 +72,6 @@ def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
     return x.roll(shift, axis)
 
 
-def tile(x: Tensor, repetitions: tuple[int, ...], /) -> Tensor:
-    """Return an array repeated `repetitions[i]` times along axis i; missing axes are added in front."""
-    return x.tile(repetitions)
-
-
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """Return the elements of an axis at indices. `axis` None is allowed for a vector only.
 
@@ -126,21 +80,3 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     if axis is None and x.ndim != 1:
         raise UsageError(f"take: wanted an axis of the shape {x.shape}")
     return x.take(indices, 0 if axis is None else axis)
-
-
-def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Return elements of an axis at indices of the rank of `x`; the other axes broadcast.
-
-    Raises as `take`.
-    """
-    return x.take_along_dim(indices, axis)
-
-
-def diff(
-    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
-) -> Tensor:
-    """Return the differences of neighbours along an axis, taken n times; the axis gets n elements shorter.
-
-    `prepend` and `append` are joined to the axis first. Raises `UsageError` for a negative n.
-    """
-    return x.diff(n, axis, prepend, append)

@@ -17,21 +17,6 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 
-def max(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the greatest value over axes. Raises `UsageIndexError` if there is no element."""
-    return x.amax(axis, keepdims)
-
-
-def min(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the least value over axes. Raises `UsageIndexError` if there is no element."""
-    return x.amin(axis, keepdims)
-
-
-def mean(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Return the mean over axes, float32 for integers; NaN if there is no element."""
-    return x.mean(axis, keepdims)
-
-
 def sum_dtype(dtype: DType) -> DType:
     """Return the dtype of sums and products of a dtype: integers and bools have 64 bits."""
     if dtype is dtypes.bool or dtype.is_int:
@@ -47,26 +32,6 @@ def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = F
 def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product over axes, in the dtype of `sum`."""
     return x.prod(axis, keepdims, sum_dtype(x.dtype) if dtype is None else dtype)
-
-
-def std(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the standard deviation over axes, the root of `var`."""
-    return var(x, axis=axis, correction=correction, keepdims=keepdims).sqrt()
-
-
-def var(x: Tensor, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the variance over axes: squares of distances from the mean, over max(count - correction, 0)."""
-    return x.var(axis, keepdim=keepdims, correction=correction)
-
-
-def any(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Return whether some value over axes is not zero; a NaN is not zero."""
-    return x.any(axis, keepdims)
-
-
-def all(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
-    """Return whether every value over axes is not zero; a NaN is not zero."""
-    return x.all(axis, keepdims)
 
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -102,16 +67,6 @@ def cumulative_prod(
     return _running(x, axis, dtype, include_initial, "cumprod", 1)
 
 
-def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index of the first greatest value, or of the first NaN; None: in the flattened array."""
-    return x.argmax(axis, keepdims)
-
-
-def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index of the first least value, or of the first NaN; None: in the flattened array."""
-    return x.argmin(axis, keepdims)
-
-
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """Return the coordinates of values that are not zero, a vector for each axis. Computes `x` and reads it.
 
@@ -131,21 +86,6 @@ def searchsorted(
     `side` "left" gives the first such index, "right" the last. `sorter` are indices that sort x1.
     """
     return (x1 if sorter is None else x1.take(sorter)).searchsorted(x2, side=side)
-
-
-def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """Return the indices that sort an axis. Equal values keep their order if `stable`."""
-    return x.argsort(axis, descending, stable)
-
-
-def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:  # noqa: ARG001 - it always is
-    """Return an array with the elements of an axis in order, NaNs as the greatest."""
-    return x.sort(axis, descending).values
-
-
-def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:
-    """Return whether each element of x1 is among x2."""
-    return x1.isin(x2, invert=invert)
 
 
 class UniqueAll(NamedTuple):
@@ -192,10 +132,3 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """Return distinct values in ascending order, and for each element the index of its value."""
     found: Any = x.unique(return_inverse=True)
     return UniqueInverse(*found)
-
-
-def unique_values(x: Tensor, /) -> Tensor:
-    """Return distinct values in ascending order."""
-    found: Any = x.unique()
-    values: Tensor = found
-    return values

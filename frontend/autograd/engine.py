@@ -37,7 +37,7 @@ from frontend.evaluation.gradient_state import (
     written_since,
 )
 from frontend.evaluation.history import Node, between, sources
-from frontend.evaluation.modes import GRAD, changed
+from frontend.evaluation.modes import GRAD, PRECISION, changed
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.refresh import refresh
@@ -125,8 +125,12 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
             f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
     with LOCK:
-        moved = behind(self.leaves)
-        return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
+        moved, precision = behind(self.leaves), PRECISION[:]
+        PRECISION.clear()  # gradients are computed in the dtypes of the operands
+        try:
+            return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
+        finally:
+            PRECISION[:] = precision
 
 
 def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) -> list[T | None]:

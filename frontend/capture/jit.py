@@ -63,10 +63,10 @@ from frontend.containers import (
 )
 from frontend.device import LOCK, Device
 from frontend.evaluation import gradient_state as grad_state
-from frontend.evaluation.base import EPOCH, Rebound, TensorBase
+from frontend.evaluation.base import EPOCH, LOWER, Rebound, TensorBase
 from frontend.evaluation.expr import PARAM, TensorExpr
 from frontend.evaluation.history import realize_for_reading
-from frontend.evaluation.modes import GRAD
+from frontend.evaluation.modes import GRAD, lowered
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending, realize_many
@@ -359,6 +359,7 @@ class TinyJit(Generic[P, R]):
         capture = Capture()
         before = {id(t): grad_state.grad_of(t) for t in grad_state.wanting()}
         CAPTURE.now = capture
+        LOWER.append(lowered)
         try:
             args, names = filled(shape, stand_ins)
             watch = guards.NameWatch(self.fn, others_of((args, names)), who=repr(self))
@@ -387,6 +388,7 @@ class TinyJit(Generic[P, R]):
             refuse_leftovers(capture, stand_ins, returned, before, who=repr(self))
         finally:
             CAPTURE.now = None
+            LOWER.pop()
         label = getattr(self.fn, "__name__", "jit")
         captured = captured_form(capture, stand_ins, results, nest, who=repr(self), label=label)
         captured.check_arguments(tensors)

@@ -26,6 +26,13 @@ BORROWED: Final = -1
 """The `version` of a `Rebound` whose tensor uses the memory of another tensor."""
 EPOCH: Final = [1]
 """A counter in a list: it grows whenever a tensor that others were built from is realized."""
+LOWER: Final[list[Callable[..., tuple[Any, ...]]]] = []
+"""Inside `nn.amp.autocast` and captures: the function that casts the arguments of a function of `LOWERED`."""
+LOWERED: Final = frozenset({
+    "matmul", "rmatmul", "mm", "bmm", "addmm", "addbmm", "baddbmm", "einsum", "linear", "conv2d",
+    "conv_transpose2d", "prelu",
+})  # fmt: skip
+"""Names of the functions of tensors that compute in the dtype of `nn.amp.autocast`."""
 
 
 class Rebound:

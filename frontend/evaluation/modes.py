@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from compiler.dtype import DType
 from frontend.evaluation.base import TensorBase
 from frontend.evaluation.plan import CAPTURE
 from hcq.errors import UsageError
@@ -31,7 +32,8 @@ TRAIN: Final = "Tensor.train"
 """The key of the mode of `Tensor.train`."""
 MIXED: Final = "nn.amp.autocast"
 """The key of the mode of `nn.amp.autocast`."""
-
+PRECISION: Final[list[DType | None]] = []
+"""The dtypes of the surrounding blocks of `nn.amp.autocast`, the innermost last; None: not enabled."""
 
 _MODE: Final = (
     "capture one function for each mode, or reset() it; a mode that the function sets itself is that of each "
@@ -159,3 +161,36 @@ def training(tensors: type[TensorBase]) -> bool | None:
     """Return the mode of the surrounding `Tensor.train` block, None outside of one."""
     found: bool | None = read(TRAIN, f"the mode of {TRAIN}", tensors, _of_class)
     return found
+
+
+def _precision(tensors: type[TensorBase]) -> DType | None:
+    del tensors
+    return PRECISION[-1] if PRECISION else None
+
+
+def mixed() -> DType | None:
+    """Return the dtype of the surrounding `nn.amp.autocast`, None outside."""
+    found: DType | None = read(MIXED, f"the dtype of {MIXED}", TensorBase, _precision)
+    return found
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Compute as outside of `nn.amp.autocast` inside a `with` block."""
+    PRECISION.append(None)
+    try:
+        yield
+    finally:
+        PRECISION.pop()
+
+
+def lowered(*values: Any) -> tuple[Any, ...]:
+    """Return float tensors of at most 32 bits in the dtype of `nn.amp.autocast`, all else unchanged."""
+    dtype = mixed()
+    if dtype is None:
+        return values
+    return tuple([v.cast(dtype) if _mixes(v) else v for v in values])
+
+
+def _mixes(value: Any) -> bool:
+    return hasattr(value, "expr") and value.expr.dtype.is_float and value.expr.dtype.bits <= 32

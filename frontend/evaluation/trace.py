@@ -32,7 +32,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from compiler.dtype import dtypes
 from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
 from frontend.arguments.conversion import fitted
-from frontend.evaluation.base import EPOCH, T, TensorBase
+from frontend.evaluation.base import EPOCH, LOWER, LOWERED, T, TensorBase
 from frontend.evaluation.expr import STOP, TABLE, Leaves, Part, TensorExpr, join, merge
 from hcq.errors import UsageError
 
@@ -341,6 +341,8 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
     def call(*args: Any, **names: Any) -> Any:
         if names and not ALIASES.keys().isdisjoint(names):
             args, names = without_aliases(declared, args, names)
+        if LOWER and not _depth[0] and raw.__name__.strip("_") in LOWERED:
+            args, names = LOWER[-1](*args), dict(zip(names, LOWER[-1](*names.values()), strict=True))
         first = args[0]
         cls = first.__class__
         if names and any(a.__class__ is cls for a in names.values()):

@@ -35,6 +35,7 @@ from frontend.nn.layers import (
 from frontend.nn.loss_layers import (
     CosineEmbeddingLoss, GaussianNLLLoss, HingeEmbeddingLoss, MarginRankingLoss, MultiLabelSoftMarginLoss,
     MultiMarginLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
 )  # fmt: skip
 from frontend.nn.module import (
     Module, ModuleDict, ModuleList, Parameter, ParameterDict, ParameterList, Sequential,
@@ -77,7 +78,8 @@ __all__ = [
     "ReplicationPad3d", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss", "SoftMarginLoss", "Softmax",
     "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
-    "TransformerEncoderLayer", "TripletMarginLoss", "Unflatten", "Unfold", "Upsample", "UpsamplingBilinear2d",
+    "TransformerEncoderLayer", "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Unflatten", "Unfold",
+    "Upsample", "UpsamplingBilinear2d",
     "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "amp", "clip_grad_norm_",
     "clip_grad_value_", "data", "functional", "init", "microscaling", "optim", "schedules", "state", "utils",
 ]  # fmt: skip

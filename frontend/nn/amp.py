@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
 from frontend.arguments.checks import element_type
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
 from frontend.evaluation import modes
+from frontend.evaluation.base import LOWER
 from frontend.evaluation.realize import realize_many
-from frontend.nn.module import Module
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -41,24 +41,25 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> Iterator[None]:
-    """Inside a `with` block, linear, convolution, recurrent and attention layers compute in a dtype.
+    """Inside a `with` block, products, convolutions, recurrent and attention layers compute in a dtype.
 
     Their inputs, weights and states are cast if they are floats of at most 32 bits; float64 stays. Norms and
-    the losses of `nn` compute in float32 from 16-bit inputs. Methods of tensors (`x @ y`, `x.softmax()`)
-    still compute in the dtype of their operands. With `enabled=False` layers compute as outside of such a
+    the losses of `nn` compute in float32 from 16-bit inputs, other operations in the dtype of their operands.
+    With `enabled=False` layers compute as outside of such a
     block. The mode holds for the whole process. Raises `UsageError` for a dtype that is not float16 or
     bfloat16.
     """
     wanted = element_type(dtype)
     if wanted not in {dtypes.float16, dtypes.bfloat16}:
         raise UsageError(f"autocast: wanted float16 or bfloat16, saw {shown(dtype)}")
-    before, chosen = Module.mixed, wanted if flag(enabled, "autocast, enabled") else None
     with modes.block(modes.MIXED):
-        Module.mixed = chosen
+        modes.PRECISION.append(wanted if flag(enabled, "autocast, enabled") else None)
+        LOWER.append(modes.lowered)
         try:
             yield
         finally:
-            Module.mixed = before
+            modes.PRECISION.pop()
+            LOWER.pop()
 
 
 class GradScaler:
@@ -87,7 +88,7 @@ class GradScaler:
         first = number_within("GradScaler, init_scale", init_scale, smallest)
         self.growth = number_within("GradScaler, growth_factor", growth_factor, math.nextafter(1.0, 2.0))
         self.backoff = number_within("GradScaler, backoff_factor", backoff_factor, smallest, 1.0)
-        self.interval = number_within("GradScaler, growth_interval", growth_interval, 1)
+        self.interval = int(number_within("GradScaler, growth_interval", growth_interval, 1))
         self.enabled = flag(enabled, "GradScaler, enabled")
         self.scale_ = Tensor([float(first)], device=device, requires_grad=False)
         self.good = Tensor([0.0], device=device, requires_grad=False)
@@ -159,12 +160,39 @@ class GradScaler:
         """Return the scale as a number, which is read; 1.0 if not enabled."""
         return float(self.scale_.item()) if self.enabled else 1.0
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the scale and the count of steps since the last skipped one: the tensors, not copies."""
-        return {"scale": self.scale_, "good": self.good}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scale, the settings and the count of steps since the last skipped one, as PyTorch does.
 
-    def load_state_dict(self, values: dict[str, Tensor]) -> None:
-        """Assign the tensors of a `state_dict`. Raises `KeyError` for a missing one."""
-        self.scale_.assign(values["scale"])
-        self.good.assign(values["good"])
-        realize_many([self.scale_, self.good])
+        Reads both from the device. Empty if not enabled.
+        """
+        if not self.enabled:
+            return {}
+        own = {name: getattr(self, f"get_{name}")() for name in _STATE}
+        return {**own, "_growth_tracker": int(self.good.item())}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set what `state_dict` returned. Raises `KeyError` for a missing item."""
+        if self.enabled:
+            self.growth, self.backoff, self.interval = (values[name] for name in _STATE[1:])
+            self.scale_.assign(values["scale"])
+            self.good.assign(float(values["_growth_tracker"]))
+            realize_many([self.scale_, self.good])
+
+    def get_growth_factor(self) -> float:
+        """Return the factor of the scale after `get_growth_interval` steps that were not skipped."""
+        return self.growth
+
+    def get_backoff_factor(self) -> float:
+        """Return the factor of the scale after a skipped step."""
+        return self.backoff
+
+    def get_growth_interval(self) -> int:
+        """Return the number of steps after which the scale grows."""
+        return self.interval
+
+    def is_enabled(self) -> bool:
+        """Return whether the scaler does anything."""
+        return self.enabled
+
+
+_STATE: Final = ("scale", "growth_factor", "backoff_factor", "growth_interval")

@@ -19,9 +19,10 @@ from typing import Any, ClassVar, Literal, cast
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
+from frontend.evaluation.modes import lowered
 from frontend.nn.checks import choice, count, count_of_layers, layer_input
 from frontend.nn.layers import Dropout, Linear
-from frontend.nn.module import Module, ModuleList, in_training, lowered
+from frontend.nn.module import Module, ModuleList, in_training
 from frontend.nn.normalisation import LayerNorm
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, shown
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Dataset(Protocol):
+Sample_co = TypeVar("Sample_co", covariant=True)
+
+
+class Dataset(Protocol[Sample_co]):
     """The protocol of a data set: a length, and sample i. A plain list is a data set."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, i: int, /) -> Any: ...
+    def __getitem__(self, i: int, /) -> Sample_co: ...
 
 
 class ArrayDataset:
@@ -100,7 +103,7 @@ class FileDataset:
 class Subset:
     """Some samples of a data set: sample i is `dataset[indices[i]]`. Raises as the data set."""
 
-    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Dataset[Any], indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, list(indices)
 
     def __len__(self) -> int:
@@ -110,11 +113,21 @@ class Subset:
         return self.dataset[self.indices[i]]
 
 
-class SequentialSampler:
-    """The numbers of the samples of a data set in order."""
+class Sampler:
+    """The base of samplers: a subclass defines `__iter__`, which yields numbers of samples."""
 
-    def __init__(self, data_source: Dataset) -> None:
+    def __init__(self, data_source: Any = None) -> None:
         self.data_source = data_source
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+        return cls
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+class SequentialSampler(Sampler):
+    """The numbers of the samples of a data set in order."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.data_source)))
@@ -123,22 +136,7 @@ class SequentialSampler:
         return len(self.data_source)
 
 
-class RandomSampler(SequentialSampler):
-    """The numbers of the samples in another order in each epoch, by the seed of a `frontend.Generator`."""
-
-    def __init__(self, data_source: Dataset, generator: Any = None) -> None:
-        super().__init__(data_source)
-        self.seed, self.epoch = 0 if generator is None else generator.initial_seed(), 0
-
-    def __iter__(self) -> Iterator[int]:
-        import numpy as np  # noqa: PLC0415 - only where data is loaded
-
-        order: list[int] = np.random.default_rng([self.seed, self.epoch]).permutation(len(self)).tolist()
-        self.epoch += 1
-        return iter(order)
-
-
-class BatchSampler:
+class BatchSampler(Sampler):
     """Lists of `batch_size` numbers of a sampler; the last one may be shorter, or is left out."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
@@ -155,7 +153,7 @@ class BatchSampler:
 
 
 def random_split(
-    dataset: Dataset, lengths: Sequence[float], seed: int = 0, *, generator: Any = None
+    dataset: Dataset[Any], lengths: Sequence[float], seed: int = 0, *, generator: Any = None
 ) -> list[Subset]:
     """Return parts of a data set, drawn without overlap; lengths are counts, or shares whose sum is 1.
 
@@ -185,7 +183,7 @@ def random_split(
 def collate(samples: Sequence[Any]) -> Any:
     """Return samples joined along a new first axis, as NumPy arrays.
 
-    Tuples and mappings are joined part by part. Texts and bytes become a list. Python's floats become
+    Tuples, lists and mappings are joined part by part. Texts and bytes become a list. Python's floats become
     float32, ints int64. Raises `UsageError` for arrays of different shapes and for
     tuples of different lengths, `IndexError` for no samples.
     """
@@ -194,10 +192,11 @@ def collate(samples: Sequence[Any]) -> Any:
     first = samples[0]
     if isinstance(first, Mapping):
         return {key: collate([s[key] for s in samples]) for key in first}
-    if isinstance(first, tuple):
+    if isinstance(first, (tuple, list)):
         if len({len(s) for s in samples}) > 1:
             raise UsageError("collate: samples have different numbers of parts")
-        return tuple([collate(part) for part in zip(*samples, strict=True)])
+        parts = [collate(part) for part in zip(*samples, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     if isinstance(first, (str, bytes)):
         return list(samples)
     arrays = [np.asarray(s) for s in samples]
@@ -211,12 +210,33 @@ def collate(samples: Sequence[Any]) -> Any:
     return joined.astype(np.float32) if type(first) is float else joined  # as `Tensor` has Python's floats
 
 
+def default_convert(value: Any) -> Any:
+    """Return a sample with its arrays as tensors."""
+    return _tensors(value, None)
+
+
+class _Single:
+    """The function that joins batches of one sample: another function of that sample."""
+
+    def __init__(self, join: Callable[[Any], Any]) -> None:
+        self.join = join
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Return the result for the only sample."""
+        return self.join(samples[0])
+
+
+def get_worker_info() -> None:
+    """Return None: data sets are read by index, so that workers need not divide them."""
+
+
 def _tensors(value: Any, device: str | None) -> Any:
     """Return arrays in nested containers as tensors."""
     if isinstance(value, Mapping):
         return {key: _tensors(v, device) for key, v in value.items()}
-    if isinstance(value, tuple):
-        return tuple([_tensors(v, device) for v in value])
+    if isinstance(value, (tuple, list)):
+        parts = [_tensors(v, device) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return (
         Tensor(value, device=device)
         if hasattr(value, "__array__") and not isinstance(value, Tensor)
@@ -224,7 +244,7 @@ def _tensors(value: Any, device: str | None) -> Any:
     )
 
 
-def _batch(dataset: Dataset, indices: Sequence[int], join: Callable[[Sequence[Any]], Any]) -> Any:
+def _batch(dataset: Dataset[Any], indices: Sequence[int], join: Callable[[Sequence[Any]], Any]) -> Any:
     """Return the joined samples of a batch; an error names the sample that it comes from."""
     samples = []
     for i in indices:
@@ -245,11 +265,11 @@ class _Source:
     now: _Source | None = None
     """The state of this process; None in the caller's process."""
 
-    def __init__(self, dataset: Dataset, join: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(self, dataset: Dataset[Any], join: Callable[[Sequence[Any]], Any]) -> None:
         self.dataset, self.join = dataset, join
 
 
-def _start(dataset: Dataset, join: Callable[[Sequence[Any]], Any]) -> None:
+def _start(dataset: Dataset[Any], join: Callable[[Sequence[Any]], Any]) -> None:
     _Source.now = _Source(dataset, join)
 
 
@@ -273,7 +293,8 @@ class DataLoader:
 
     `sampler` gives the numbers of an epoch's samples, `batch_sampler` the numbers of each batch. `generator`
     is a `frontend.Generator`, whose seed is used instead of `seed`. `prefetch_factor` batches are read ahead
-    for each worker. `pin_memory` and `persistent_workers` change nothing.
+    for each worker. `pin_memory`, `persistent_workers` and `timeout` change nothing. `batch_size` None yields
+    samples. A data set that only iterates is read in order, by the caller's thread.
 
     An error of a worker is raised when its batch is due, with the number of its sample in a note; the other
     batches are cancelled. Raises `UsageTypeError` for no data set, `UsageError` for settings out of range.
@@ -281,9 +302,9 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Dataset,
-        batch_size: int = 1,
-        shuffle: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        dataset: Dataset[Any],
+        batch_size: int | None = 1,
+        shuffle: bool | None = False,  # noqa: FBT001, FBT002 - the field's signature
         num_workers: int = 0,
         collate_fn: Callable[[Sequence[Any]], Any] | None = None,
         drop_last: bool = False,  # noqa: FBT001, FBT002 - as above
@@ -298,18 +319,28 @@ class DataLoader:
         prefetch_factor: int | None = None,
         pin_memory: bool = False,
         persistent_workers: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        self.iterable = hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
+        if num_workers and (worker_init_fn is not None or self.iterable):
+            raise UsageError("DataLoader: worker_init_fn and data sets without [i] need num_workers=0")
+        if not self.iterable and not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise UsageTypeError(f"DataLoader: wanted a data set with len() and [i], saw {shown(dataset)}")
         if workers not in {"thread", "process"}:
             raise UsageError(f"DataLoader, workers: wanted 'thread' or 'process', saw {workers!r}")
-        self.dataset, self.batch_size = dataset, count("DataLoader, batch_size", batch_size)
+        self.dataset, self.alone = dataset, batch_size is None
+        self.batch_size = count("DataLoader, batch_size", 1 if batch_size is None else batch_size)
+        number_within("DataLoader, timeout", timeout, 0)
         self.num_workers = int(number_within("DataLoader, num_workers", whole(num_workers, "num_workers"), 0))
         given = prefetch if prefetch_factor is None else prefetch_factor * max(1, num_workers)
         ahead = 2 * max(1, num_workers) if given is None else given
         self.prefetch = count("DataLoader, prefetch", ahead)
-        self.shuffle, self.drop_last = flag(shuffle, "shuffle"), flag(drop_last, "drop_last")
-        self.collate_fn, self.workers, self.device = collate_fn or collate, workers, device
+        self.shuffle = flag(shuffle is not None and shuffle, "shuffle")
+        self.drop_last = flag(drop_last, "drop_last")
+        join = collate_fn or (default_convert if self.alone else collate)
+        self.collate_fn = _Single(join) if self.alone else join
+        self.workers, self.device = workers, device
         self.seed = seed if generator is None else generator.initial_seed()
         self.sampler, self.batch_sampler = sampler, batch_sampler
         if (shuffle and sampler is not None) or (
@@ -344,10 +375,20 @@ class DataLoader:
         return [order[i * self.batch_size : (i + 1) * self.batch_size].tolist() for i in range(len(self))]
 
     def __iter__(self) -> Iterator[Any]:
+        if self.iterable:
+            return self._made(map(self.collate_fn, self._streamed()))
         every, self.epoch = self.batches(self.epoch), self.epoch + 1
         if not self.num_workers:
             return self._made(_batch(self.dataset, some, self.collate_fn) for some in every)
         return self._made(self._ahead(every))
+
+    def _streamed(self) -> Iterator[list[Any]]:
+        """Yield lists of `batch_size` samples of an iterable data set."""
+        samples: Iterator[Any] = iter(self.dataset)
+        while len(some := list(itertools.islice(samples, self.batch_size))) == self.batch_size:
+            yield some
+        if some and not self.drop_last:
+            yield some
 
     def _made(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:

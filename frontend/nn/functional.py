@@ -23,7 +23,7 @@ from frontend.nn.losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy,
     gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
     multi_margin_loss, multilabel_soft_margin_loss, nll_loss, poisson_nll_loss, smooth_l1_loss,
-    soft_margin_loss, triplet_margin_loss,
+    soft_margin_loss, triplet_margin_loss, triplet_margin_with_distance_loss,
 )  # fmt: skip
 from frontend.nn.module import wide
 from frontend.nn.normalisation import BatchNorm, GroupNorm, LocalResponseNorm, RMSNorm, affine_of
@@ -40,7 +40,7 @@ __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
     "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss",
     "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
-    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss",
+    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
 METHODS: Final = frozenset({

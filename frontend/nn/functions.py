@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class _Method(Module):
-    """A layer that calls one method of its input with settings."""
+    """A layer that calls one method of its input, or a function, with settings."""
 
-    method = ""
+    method: Any = ""
     names: tuple[str, ...] = ()
     """The settings, in PyTorch's order."""
     defaults: tuple[Any, ...] = ()
@@ -56,7 +56,10 @@ class _Method(Module):
         return {name: getattr(self, name) for name in self.names if name not in self.unused}
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
-        """Return the method of x, with `others` as its positional arguments."""
+        """Return the method of x, or the function, with `others` as its positional arguments."""
+        if not isinstance(self.method, str):
+            result: Tensor = self.method(x, *others, **self.settings())
+            return result
         x = layer_input(self, x)
         if not self.shown_as:  # losses
             x = raised(x)
@@ -70,49 +73,53 @@ class _Method(Module):
         return ", ".join([text for text in shown if text])
 
 
-def _layer(name: str, method: str, *, shown_as: str = "{name}={value!r}", **settings: Any) -> type[_Method]:
-    text = f"The method `Tensor.{method}` as a layer."
+def layer_of(name: str, method: Any, *, shown_as: str = "{name}={value!r}", **settings: Any) -> type[_Method]:
+    """Return the layer of a method of `Tensor`, or of a function, with settings and their defaults."""
+    called = f"The method `Tensor.{method}`" if isinstance(method, str) else f"`functional.{method.__name__}`"
+    text = f"{called} as a layer."
     if "inplace" in settings:
         text += " `inplace` is accepted; the input is never changed."
-    names, defaults = tuple(settings), tuple(settings.values())
     kind = Parameter.POSITIONAL_OR_KEYWORD
-    signature = Signature([Parameter(n, kind, default=d) for n, d in settings.items()])
-    fields: dict[str, Any] = {"method": method, "names": names, "defaults": defaults, "shown_as": shown_as}
-    fields |= {"unused": tuple({"inplace"} & {*names}), "__signature__": signature}
+    fields: dict[str, Any] = {
+        "method": staticmethod(method) if callable(method) else method, "shown_as": shown_as,
+        "names": tuple(settings), "defaults": tuple(settings.values()),
+        "unused": tuple({"inplace"} & {*settings}),
+        "__signature__": Signature([Parameter(n, kind, default=d) for n, d in settings.items()]),
+    }  # fmt: skip
     return type(name, (_Method,), {**fields, "__doc__": text, "__module__": __name__})
 
 
-ReLU = _layer("ReLU", "relu", inplace=False)
-ReLU6 = _layer("ReLU6", "relu6", inplace=False)
-LeakyReLU = _layer("LeakyReLU", "leaky_relu", negative_slope=0.01, inplace=False)
-ELU = _layer("ELU", "elu", alpha=1.0, inplace=False)
-CELU = _layer("CELU", "celu", alpha=1.0, inplace=False)
-SELU = _layer("SELU", "selu", inplace=False)
-GELU = _layer("GELU", "gelu", approximate="none")
-SiLU = _layer("SiLU", "silu", inplace=False)
-Mish = _layer("Mish", "mish", inplace=False)
-Sigmoid = _layer("Sigmoid", "sigmoid")
-LogSigmoid = _layer("LogSigmoid", "logsigmoid")
-Tanh = _layer("Tanh", "tanh")
-Softsign = _layer("Softsign", "softsign")
-Hardsigmoid = _layer("Hardsigmoid", "hardsigmoid", inplace=False)
-Hardswish = _layer("Hardswish", "hardswish", inplace=False)
-Hardshrink = _layer("Hardshrink", "hardshrink", shown_as="{value!r}", lambd=0.5)
-Softshrink = _layer("Softshrink", "softshrink", shown_as="{value!r}", lambd=0.5)
-Tanhshrink = _layer("Tanhshrink", "tanhshrink")
-GLU = _layer("GLU", "glu", dim=-1)
-Softmax = _layer("Softmax", "softmax", dim=-1)
-Softmin = _layer("Softmin", "softmin", dim=-1)
-LogSoftmax = _layer("LogSoftmax", "log_softmax", dim=-1)
-Flatten = _layer("Flatten", "flatten", start_dim=1, end_dim=-1)
-MSELoss = _layer("MSELoss", "mse_loss", shown_as="", reduction="mean")
-L1Loss = _layer("L1Loss", "l1_loss", shown_as="", reduction="mean")
-SmoothL1Loss = _layer("SmoothL1Loss", "smooth_l1_loss", shown_as="", reduction="mean", beta=1.0)
-HuberLoss = _layer("HuberLoss", "huber_loss", shown_as="", reduction="mean", delta=1.0)
-KLDivLoss = _layer("KLDivLoss", "kl_div", shown_as="", reduction="mean", log_target=False)
-NLLLoss = _layer("NLLLoss", "nll_loss", shown_as="", weight=None, ignore_index=-100, reduction="mean")
-BCELoss = _layer("BCELoss", "binary_crossentropy", shown_as="", reduction="mean")
-BCEWithLogitsLoss = _layer(
+ReLU = layer_of("ReLU", "relu", inplace=False)
+ReLU6 = layer_of("ReLU6", "relu6", inplace=False)
+LeakyReLU = layer_of("LeakyReLU", "leaky_relu", negative_slope=0.01, inplace=False)
+ELU = layer_of("ELU", "elu", alpha=1.0, inplace=False)
+CELU = layer_of("CELU", "celu", alpha=1.0, inplace=False)
+SELU = layer_of("SELU", "selu", inplace=False)
+GELU = layer_of("GELU", "gelu", approximate="none")
+SiLU = layer_of("SiLU", "silu", inplace=False)
+Mish = layer_of("Mish", "mish", inplace=False)
+Sigmoid = layer_of("Sigmoid", "sigmoid")
+LogSigmoid = layer_of("LogSigmoid", "logsigmoid")
+Tanh = layer_of("Tanh", "tanh")
+Softsign = layer_of("Softsign", "softsign")
+Hardsigmoid = layer_of("Hardsigmoid", "hardsigmoid", inplace=False)
+Hardswish = layer_of("Hardswish", "hardswish", inplace=False)
+Hardshrink = layer_of("Hardshrink", "hardshrink", shown_as="{value!r}", lambd=0.5)
+Softshrink = layer_of("Softshrink", "softshrink", shown_as="{value!r}", lambd=0.5)
+Tanhshrink = layer_of("Tanhshrink", "tanhshrink")
+GLU = layer_of("GLU", "glu", dim=-1)
+Softmax = layer_of("Softmax", "softmax", dim=-1)
+Softmin = layer_of("Softmin", "softmin", dim=-1)
+LogSoftmax = layer_of("LogSoftmax", "log_softmax", dim=-1)
+Flatten = layer_of("Flatten", "flatten", start_dim=1, end_dim=-1)
+MSELoss = layer_of("MSELoss", "mse_loss", shown_as="", reduction="mean")
+L1Loss = layer_of("L1Loss", "l1_loss", shown_as="", reduction="mean")
+SmoothL1Loss = layer_of("SmoothL1Loss", "smooth_l1_loss", shown_as="", reduction="mean", beta=1.0)
+HuberLoss = layer_of("HuberLoss", "huber_loss", shown_as="", reduction="mean", delta=1.0)
+KLDivLoss = layer_of("KLDivLoss", "kl_div", shown_as="", reduction="mean", log_target=False)
+NLLLoss = layer_of("NLLLoss", "nll_loss", shown_as="", weight=None, ignore_index=-100, reduction="mean")
+BCELoss = layer_of("BCELoss", "binary_crossentropy", shown_as="", reduction="mean")
+BCEWithLogitsLoss = layer_of(
     "BCEWithLogitsLoss",
     "binary_crossentropy_logits",
     shown_as="",

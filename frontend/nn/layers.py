@@ -12,13 +12,15 @@ Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, number
 from frontend.arguments.settings import number_within
+from frontend.evaluation.gradient_state import listed
+from frontend.evaluation.modes import exact, lowered, mixed
 from frontend.nn.checks import count, layer_input
-from frontend.nn.module import Module, in_training, lowered, mixed, rounded, wide
+from frontend.nn.module import Module, in_training, rounded, wide
 from frontend.ops.gather_scatter import rows
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -39,14 +41,15 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
         count("Linear, out_features", out_features)
         bound = 1 / math.sqrt(count("Linear, in_features", in_features))
+        self.in_features, self.out_features = in_features, out_features
         self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
         bias = flag(bias, "Linear, bias")
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        outputs, inputs = self.weight.shape
-        return f"in_features={inputs}, out_features={outputs}, bias={self.bias is not None}"
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., in_features); return (..., out_features) in the promoted dtype.
@@ -112,6 +115,7 @@ class Embedding(Module):
     ) -> None:
         size = _either("num_embeddings", num_embeddings, "vocab_size", vocab_size)
         columns = _either("embedding_dim", embedding_dim, "embed_size", embed_size)
+        self.num_embeddings, self.embedding_dim = size, columns
         self.weight = Tensor.glorot_uniform(size, columns)
         self.max_norm, self.norm_type = max_norm, number(norm_type, "Embedding, norm_type")
         self.scale_grad_by_freq = flag(scale_grad_by_freq, "Embedding, scale_grad_by_freq")
@@ -122,6 +126,22 @@ class Embedding(Module):
                 raise UsageError(f"Embedding, padding_idx: wanted one of {size} rows, saw {padding_idx}")
             self.padding_idx = padding_idx % size
             self.weight = (self.weight * self._kept(self.weight)).detach().realize()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        **settings: Any,
+    ) -> Self:
+        """Return a layer whose table is a matrix; with `freeze` it is no parameter. Raises as the class."""
+        if embeddings.ndim != 2:
+            raise UsageError(f"from_pretrained: wanted a matrix, saw the shape {embeddings.shape}")
+        rows, columns = embeddings.shape
+        made = cls(rows, columns, **settings)
+        made.weight = listed(embeddings.detach())
+        made.weight.requires_grad = not flag(freeze, "from_pretrained, freeze")
+        return made
 
     def _kept(self, like: Tensor) -> Tensor:
         """Return (rows, 1): 0 for the row `padding_idx`, 1 for the others."""
@@ -192,16 +212,21 @@ class EmbeddingBag(Embedding):
     samples with another mode than sum; otherwise as `Embedding`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the field's signature
         self,
         num_embeddings: int,
         embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         mode: str = "mean",
+        sparse: bool = False,  # noqa: FBT001, FBT002 - as above
         *,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        more = (max_norm, norm_type, scale_grad_by_freq, sparse)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, *more)
         if not isinstance(mode, str) or mode not in {"mean", "sum", "max"}:
             raise UsageError(f"EmbeddingBag, mode: wanted mean, sum or max, saw {mode!r}")
         self.mode = mode
@@ -245,7 +270,8 @@ class EmbeddingBag(Embedding):
         share = member.cast(found.dtype)
         if self.mode == "mean":
             share = share / share.sum(1, keepdim=True).maximum(1.0)
-        return share @ found
+        with exact():
+            return share @ found
 
     if TYPE_CHECKING:
         __call__ = forward
@@ -330,13 +356,15 @@ class Bilinear(Module):
         n = count("Bilinear, out_features", out_features)
         bound = 1 / math.sqrt(count("Bilinear, in1_features", in1_features))
         count("Bilinear, in2_features", in2_features)
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, n
         self.weight = Tensor.uniform(n, in1_features, in2_features, low=-bound, high=bound)
         self.bias = Tensor.uniform(n, low=-bound, high=bound) if flag(bias, "Bilinear, bias") else None
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return (..., outputs) of (..., in1) and (..., in2), which have equal first axes."""
         x1, x2 = layer_input(self, x1, self.weight), layer_input(self, x2, self.weight)
-        y = Tensor.einsum("...i,oij,...j->...o", wide(x1), wide(self.weight), wide(x2))
+        with exact():
+            y = Tensor.einsum("...i,oij,...j->...o", wide(x1), wide(self.weight), wide(x2))
         return rounded(y if self.bias is None else y + self.bias, x1, self.weight, x2, self.bias)
 
     if TYPE_CHECKING:

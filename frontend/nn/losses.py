@@ -128,9 +128,31 @@ def triplet_margin_loss(
     With `swap`, the second distance is the lesser one of d(anchor, negative) and d(positive, negative).
     Raises `UsageError` unless margin > 0.
     """
+    return triplet_margin_with_distance_loss(
+        anchor,
+        positive,
+        negative,
+        distance_function=PairwiseDistance(p, eps),
+        margin=margin,
+        swap=swap,
+        reduction=reduction,
+    )
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Return `triplet_margin_loss` with another distance, by default `nn.PairwiseDistance()`."""
     if not number(margin, "margin") > 0:
-        raise UsageError(f"triplet_margin_loss: wanted a margin above 0, saw {margin}")
-    distance = PairwiseDistance(p, eps)
+        raise UsageError(f"triplet_margin_with_distance_loss: wanted a margin above 0, saw {margin}")
+    distance = distance_function or PairwiseDistance()
     apart = distance(anchor, negative)
     if swap:
         apart = apart.minimum(distance(positive, negative))

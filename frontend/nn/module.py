@@ -33,7 +33,7 @@ from frontend.evaluation.gradient_state import (
 )
 from frontend.evaluation.plan import CAPTURE
 from frontend.nn import state
-from frontend.nn.state.models import HOOKS, NAMES, parts_of
+from frontend.nn.state.models import BUFFERS, HOOKS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -64,6 +64,10 @@ class Module:
             def forward(self, x):
                 return self.out(self.hidden(x).relu())
 
+    Float tensors are parameters unless requires_grad is False. A module that calls `super().__init__()`, as
+    PyTorch's do, has PyTorch's rule instead: parameters are `nn.Parameter`s, buffers are those of
+    `register_buffer`, and other tensors are plain attributes, which `state_dict` and `to` leave out.
+
     A module is in training mode at first; `eval()` ends that mode for the module and all modules inside it.
     In a `Tensor.train(mode)` block that mode is used instead.
     """
@@ -72,8 +76,10 @@ class Module:
     """Whether dropout is active and batch norms use the statistics of the batch; True at first."""
     _template: ClassVar[str] = ""
     """The text of the settings in `repr`, a format of the module: "p={0.p}"."""
-    mixed: ClassVar[DType | None] = None
-    """The dtype of all modules inside `nn.amp.autocast`; None outside."""
+
+    def __init__(self, *items: Any) -> None:
+        super().__init__(*items)
+        self.__dict__.setdefault(BUFFERS, set())
 
     def __init_subclass__(cls, **names: Any) -> None:
         super().__init_subclass__(**names)
@@ -228,6 +234,7 @@ class Module:
         """
         if tensor is not None:
             tensor.requires_grad = False
+        self.__dict__.get(BUFFERS, set()).add(name)
         transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
         (transient.discard if flag(persistent, "register_buffer, persistent") else transient.add)(name)
         setattr(self, name, tensor)
@@ -333,31 +340,9 @@ def _moved(t: Tensor | None, device: str | None, dtype: DType | None) -> Tensor 
     return (new if kind is None else new.cast(kind)).realize()
 
 
-def _mixed_now(kind: type[Module]) -> DType | None:
-    return kind.mixed
-
-
-def mixed() -> DType | None:
-    """Return the dtype of the surrounding `nn.amp.autocast`, None outside."""
-    found: DType | None = modes.read(modes.MIXED, f"the dtype of {modes.MIXED}", Module, _mixed_now)
-    return found
-
-
-def lowered(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return floats of at most 32 bits in the dtype of `nn.amp.autocast`; outside of it all unchanged."""
-    dtype = mixed()
-    if dtype is None:
-        return tensors
-    return tuple([t.cast(dtype) if t is not None and _mixes(t) else t for t in tensors])
-
-
-def _mixes(t: Tensor) -> bool:
-    return t.dtype.is_float and t.dtype.bits <= 32
-
-
 def raised(x: Tensor) -> Tensor:
     """Return a tensor of 16-bit floats as float32 inside `nn.amp.autocast`; any other x itself."""
-    return x.cast("float32") if mixed() is not None and x.dtype.is_float and x.dtype.bits == 16 else x
+    return x.cast("float32") if modes.mixed() is not None and x.dtype.is_float and x.dtype.bits == 16 else x
 
 
 def wide(x: Tensor) -> Tensor:
@@ -483,9 +468,8 @@ class ModuleList(Module, list[Any]):
 
 
 def _parameter(value: Any) -> Tensor:
-    """Return a tensor itself, and other data as a new `Parameter`."""
-    found: Tensor = value if isinstance(value, Tensor) else Parameter(value)
-    return found
+    """Return a tensor itself as a parameter, and other data as a new `Parameter`."""
+    return listed(value) if isinstance(value, Tensor) else Parameter(value)
 
 
 class ParameterList(Module, list[Any]):

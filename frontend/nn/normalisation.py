@@ -12,7 +12,7 @@ Not here: other layers (`layers`). Next: `frontend.ops.normalization`, the opera
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
 from frontend.arguments.conversion import flag, number
@@ -52,22 +52,26 @@ class BatchNorm(Module):
     state dictionary and require no gradient. Their new values are pending until they are read, realized or an
     optimiser steps.
 
-    Raises `UsageError` unless eps >= 0 and 0 <= momentum <= 1; momentum None is not supported.
+    Raises `UsageError` unless eps >= 0 and 0 <= momentum <= 1. With `momentum` None the running
+    statistics are means over all batches.
     """
 
     def __init__(
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
     ) -> None:
         self.num_features = count("BatchNorm, num_features", num_features)
         self.eps = number_within("BatchNorm, eps", eps, 0.0)
-        self.momentum = number_within("BatchNorm, momentum", momentum, 0.0, math.nextafter(1.0, 2.0))
+        most = math.nextafter(1.0, 2.0)
+        self.momentum = (
+            None if momentum is None else number_within("BatchNorm, momentum", momentum, 0.0, most)
+        )
         self.track_running_stats = flag(track_running_stats, "BatchNorm, track_running_stats")
-        affine = flag(affine, "BatchNorm, affine")
+        affine = self.affine = flag(affine, "BatchNorm, affine")
         self.weight = Tensor.ones(num_features) if affine else None
         self.bias = Tensor.zeros(num_features) if affine else None
         self.running_mean = Tensor.zeros(num_features)
@@ -114,11 +118,18 @@ class BatchNorm(Module):
 
         They are pending. A captured function computes them in its next launch.
         """
-        keep = 1 - self.momentum
-        share = self.momentum * count / max(1, count - 1)
-        for running, new in ((self.running_mean, mean * self.momentum), (self.running_var, var * share)):
-            running.assign((running * keep + new).cast(running.dtype))
+        part: Any = self.momentum
+        if part is None:
+            part = 1 / (self.num_batches_tracked + 1).cast(mean.dtype)
+        share = part * count / max(1, count - 1)
+        for running, new in ((self.running_mean, mean * part), (self.running_var, var * share)):
+            running.assign((running * (1 - part) + new).cast(running.dtype))
         self.num_batches_tracked += 1
+
+    def reset_running_stats(self) -> None:
+        """Set the running statistics to their first values: mean 0, variance 1, no batches."""
+        for t, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
+            t.assign(t.full_like(value)).realize()
 
 
 class BatchNorm1d(BatchNorm):
@@ -153,6 +164,7 @@ class LayerNorm(Module):
         self.axes = tuple(range(-len(self.normalized_shape), 0))
         self.eps = number_within("LayerNorm, eps", eps, 0.0)
         elementwise_affine = flag(elementwise_affine, "LayerNorm, elementwise_affine")
+        self.elementwise_affine = elementwise_affine
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         both = flag(bias, "LayerNorm, bias") and elementwise_affine
         self.bias = Tensor.zeros(*self.normalized_shape) if both else None
@@ -195,6 +207,7 @@ class RMSNorm(Module):
         self.axes = tuple(range(-rank, 0))
         self.eps = None if eps is None else number_within("RMSNorm, eps", eps, 0.0)
         elementwise_affine = flag(elementwise_affine, "RMSNorm, elementwise_affine")
+        self.elementwise_affine = elementwise_affine
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
 
     def extra_repr(self) -> str:
@@ -231,7 +244,7 @@ class GroupNorm(Module):
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps = number_within("GroupNorm, eps", eps, 0.0)
-        affine = flag(affine, "GroupNorm, affine")
+        affine = self.affine = flag(affine, "GroupNorm, affine")
         self.weight = Tensor.ones(num_channels) if affine else None
         self.bias = Tensor.zeros(num_channels) if affine else None
 

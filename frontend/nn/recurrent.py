@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Literal, cast
 
 from frontend.arguments.conversion import flag
 from frontend.arguments.settings import number_within
+from frontend.evaluation.modes import lowered
 from frontend.nn.checks import choice, count, count_of_layers, layer_input
-from frontend.nn.module import Module, in_training, lowered
+from frontend.nn.module import Module, in_training
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -233,9 +234,9 @@ class _Recurrent(Module):
             return self._padded(x, state, None)
         packed = type(x)
         if x.batch_first is not self.batch_first:
-            x = packed(x.padded.transpose(0, 1), x.lengths, self.batch_first)
+            x = packed(x.padded.transpose(0, 1), x.lengths, self.batch_first, x.in_order)
         y, ends = self._padded(x.padded, state, x.steps())
-        return packed(y, x.lengths, self.batch_first), ends
+        return packed(y, x.lengths, self.batch_first, x.in_order), ends
 
     def _padded(self, x: Tensor, state: State | None, live: list[Tensor] | None) -> tuple[Tensor, State]:
         """Return the result of `_run` for a tensor.

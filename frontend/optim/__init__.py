@@ -16,12 +16,14 @@ from frontend.optim.lbfgs import LBFGS
 from frontend.optim.optimiser import Group, Optimizer
 
 if TYPE_CHECKING:
-    from frontend.optim import lr_scheduler
+    from frontend.optim import lr_scheduler, swa_utils
 
 __all__ = [
     "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Group", "Muon",
-    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler",
+    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
-    __getattr__, __dir__ = lazy(__name__, __all__, {"lr_scheduler": "frontend.optim.lr_scheduler"})
+    __getattr__, __dir__ = lazy(
+        __name__, __all__, {n: f"{__name__}.{n}" for n in ("lr_scheduler", "swa_utils")}
+    )

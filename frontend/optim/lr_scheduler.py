@@ -1,18 +1,14 @@
 """The schedules of learning rates under PyTorch's name: `optim.lr_scheduler.CosineAnnealingLR`.
 
-Next: `schedules`, where they are defined.
+Next: `schedules` and `frontend.torch.schedules`, where they are defined.
 """
 
-# ruff: noqa: I001 - lists of names stand in rows
+from frontend.later import lazy
+from frontend.optim import schedules
+from frontend.optim.schedules import Schedule as LRScheduler
 
-from __future__ import annotations
-
-from frontend.optim.schedules import (
-    ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts, ExponentialLR, LambdaLR, LinearLR,
-    MultiStepLR, OneCycleLR, PolynomialLR, ReduceLROnPlateau, StepLR,
-)  # fmt: skip
-
-__all__ = [
-    "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "ExponentialLR", "LambdaLR", "LinearLR",
-    "MultiStepLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "StepLR",
-]  # fmt: skip
+_LATER = ("ChainedScheduler", "CyclicLR", "MultiplicativeLR", "SequentialLR")
+_HERE = {n: v for n, v in vars(schedules).items() if n.endswith("LR") or n in schedules.OTHERS}
+globals().update(_HERE)
+__all__ = ["LRScheduler", *_HERE, *_LATER]  # noqa: PLE0604 - names are texts
+__getattr__, __dir__ = lazy(__name__, __all__, dict.fromkeys(_LATER, "frontend.torch.schedules"))

@@ -15,12 +15,13 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, ClassVar, cast
+from functools import wraps
+from typing import Any, ClassVar, Final, cast
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.uop import round_to
 from frontend.arguments.aliases import answer_class
-from frontend.arguments.conversion import number, shown
+from frontend.arguments.conversion import flag, number, shown
 from frontend.arguments.settings import GroupFlag, GroupSetting, number_within
 from frontend.assignment import update
 from frontend.evaluation import gradient_state as grad_state
@@ -173,6 +174,23 @@ Params = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 """Tensors, or groups of them: {"params": tensors, "lr": ..., "weight_decay": ...}."""
 
 
+_WAYS: Final = ("foreach", "fused", "capturable", "differentiable")
+"""PyTorch's arguments that choose how a step is computed, not what."""
+
+
+def _without_ways(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that accepts `_WAYS`, which have no effect, but for a `differentiable` step."""
+
+    @wraps(init)
+    def made(self: Any, *args: Any, **names: Any) -> None:
+        given = {name: names.pop(name) for name in _WAYS if name in names}
+        if flag(given.get("differentiable", False), "differentiable"):
+            raise UsageError(f"{type(self).__name__}: a step cannot be differentiated")
+        init(self, *args, **names)
+
+    return made
+
+
 class Optimizer(ABC):
     """The base of all optimisers; a subclass defines the update of one parameter.
 
@@ -198,6 +216,8 @@ class Optimizer(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = _without_ways(cls.__init__)  # type: ignore[method-assign]  # with more arguments
         answer_class(cls)
 
     def __init__(self, params: Params, lr: Tensor | float, **settings: Any) -> None:
@@ -449,7 +469,11 @@ class Optimizer(ABC):
         """
 
     def store(self, target: Tensor, value: Tensor) -> Tensor:
-        """Assign a value, or where `guard` is false the old value; return the target."""
+        """Assign a value, or where `guard` is false the old value; return the target.
+
+        For a target of shape () the value may have the shape (1,), which counters and rates have.
+        """
+        value = value if target.shape else value.reshape(())
         return update(target, value if self.guard is None else self.guard.where(value, stopped(target)))
 
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arguments.aliases import answer_class
 from frontend.arguments.conversion import flag
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from frontend.optim.optimiser import Group, Optimizer
 
 
+OTHERS: Final = ("CosineAnnealingWarmRestarts", "ReduceLROnPlateau")
+"""The schedules whose names do not end with "LR"."""
+
+
 def _initial(group: Group) -> float:
     """Return the learning rate that a group had when its first schedule was made."""
     if group.initial is None:
@@ -37,7 +42,7 @@ def _initial(group: Group) -> float:
     return group.initial
 
 
-def _refuse_capture(schedule: _Schedule) -> None:
+def _refuse_capture(schedule: Schedule) -> None:
     if CAPTURE.now is not None:
         kind = type(schedule).__name__
         raise UsageError(
@@ -46,13 +51,27 @@ def _refuse_capture(schedule: _Schedule) -> None:
         )
 
 
-class _Schedule:
+def _from_start(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor of a schedule that accepts `last_epoch=-1`. Another number is a `UsageError`."""
+
+    @wraps(init)
+    def made(self: Any, *args: Any, last_epoch: int = -1, **names: Any) -> None:
+        if last_epoch != -1:
+            raise UsageError(f"last_epoch: wanted -1, saw {last_epoch}; load_state_dict resumes")
+        init(self, *args, **names)
+
+    return made
+
+
+class Schedule:
     """Base of all schedules: their state for a checkpoint."""
 
     optimizer: Optimizer
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = _from_start(cls.__init__)  # type: ignore[method-assign]  # with one argument more
         answer_class(cls)
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,16 +97,33 @@ class _Schedule:
         vars(self).update(copy.deepcopy(dict(values)))
 
 
-class LambdaLR(_Schedule):
+class LambdaLR(Schedule):
     """The first learning rate of each group times `lr_lambda(steps)`, a number of at least 0.
 
-    The constructor takes step 0, as for all schedules.
+    A list has a function for each group. The constructor takes step 0, as for all schedules.
     """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any) -> None:
         self.optimizer, self.factor = optimizer, lr_lambda
         self.first = [_initial(group) for group in optimizer.param_groups]
         self.last = self.first
+        self.steps = -1
+        self.step()
+
+    @property
+    def last_epoch(self) -> int:
+        """The number of steps."""
+        return self.steps
+
+    @property
+    def base_lrs(self) -> list[float]:
+        """The learning rates that the groups had when their first schedule was made."""
+        return [_initial(group) for group in self.optimizer.param_groups]
+
+    def restart(self) -> None:
+        """Begin anew, at the first learning rates."""
+        for group, rate in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group.set_lr(rate)
         self.steps = -1
         self.step()
 
@@ -104,8 +140,9 @@ class LambdaLR(_Schedule):
 
     def _rates(self) -> list[float]:
         """Return the learning rates of this step, one for each group."""
-        factor = number_within("lr_lambda", self.factor(self.steps), 0.0)
-        return [first * factor for first in self.first]
+        several = self.factor if isinstance(self.factor, (list, tuple)) else [self.factor] * len(self.first)
+        factors = [number_within("lr_lambda", factor(self.steps), 0.0) for factor in several]
+        return [first * factor for first, factor in zip(self.first, factors, strict=True)]
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rates that the last step set, one for each group."""
@@ -127,12 +164,13 @@ class _Factor(LambdaLR):
         for group in optimizer.param_groups:
             _initial(group)
         self.optimizer, self.factor = optimizer, lr_lambda
-        self.first = self.last = [group.rate_now() for group in optimizer.param_groups]
         self.steps = -1
         self.step()
 
     def _rates(self) -> list[float]:
         """Return the learning rates of this step, one for each group."""
+        if self.steps == 0:
+            self.first = self.last = [group.rate_now() for group in self.optimizer.param_groups]
         before, after = (1.0 if n < 0 else self.factor(n) for n in (self.steps - 1, self.steps))
         found, first = [], []
         every = zip(self.optimizer.param_groups, self.first, self.last, strict=True)
@@ -283,7 +321,7 @@ class OneCycleLR(LambdaLR):
             if n > last:
                 raise UsageError(f"OneCycleLR: {total_steps} steps were wanted, this is one more")
             if self.cycled:
-                _set_momentum(optimizer, between(n, max_momentum, base_momentum, max_momentum))
+                set_momentum(optimizer, between(n, max_momentum, base_momentum, max_momentum))
             return between(n, start, top, least)
 
         for group in optimizer.param_groups:
@@ -293,7 +331,7 @@ class OneCycleLR(LambdaLR):
             group.initial = start
 
 
-def _set_momentum(optimizer: Optimizer, value: float) -> None:
+def set_momentum(optimizer: Optimizer, value: float) -> None:
     """Set the momentum, or b1, of all groups. Raises `UsageError` if a group has none or was captured."""
     for group in optimizer.param_groups:
         name = next((n for n in ("b1", "momentum") if group.get(n)), None)
@@ -305,7 +343,7 @@ def _set_momentum(optimizer: Optimizer, value: float) -> None:
         group[name] = value
 
 
-class ReduceLROnPlateau(_Schedule):
+class ReduceLROnPlateau(Schedule):
     """The learning rate times a factor after more than `patience` steps without a better measured number.
 
     For `mode` "min" a number below best * (1 - threshold) is an improvement, for "max" one above best * (1 +

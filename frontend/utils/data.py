@@ -1,24 +1,32 @@
 """PyTorch's name for data sets and the loader: `from frontend.utils.data import DataLoader, Dataset`.
 
-Not here: the data sets and the loader themselves (`frontend.nn.data`).
+Not here: the data sets and the loader themselves (`frontend.nn.data`, `frontend.torch.data`).
 """
 
-from __future__ import annotations
+# ruff: noqa: F401 - PyTorch's names
 
 from frontend.nn.data import (
     ArrayDataset,
     BatchSampler,
     DataLoader,
     Dataset,
-    RandomSampler,
+    Sampler,
     SequentialSampler,
     Subset,
     TensorDataset,
+    default_convert,
+    get_worker_info,
     random_split,
-)
+)  # fmt: skip
 from frontend.nn.data import collate as default_collate
+from frontend.torch.data import (
+    ChainDataset,
+    ConcatDataset,
+    IterableDataset,
+    RandomSampler,
+    StackDataset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)  # fmt: skip
 
-__all__ = [
-    "ArrayDataset", "BatchSampler", "DataLoader", "Dataset", "RandomSampler", "SequentialSampler", "Subset",
-    "TensorDataset", "default_collate", "random_split",
-]  # fmt: skip
+__all__ = [n for n in globals() if not n.startswith("_")]

@@ -93,7 +93,7 @@ def test_gradcheck_finds_a_wrong_gradient():
 def test_samplers_give_the_numbers_of_batches():
     data = TensorDataset(torch.arange(5))
     assert list(SequentialSampler(data)) == [0, 1, 2, 3, 4]
-    drawn = RandomSampler(data, torch.Generator().manual_seed(3))
+    drawn = RandomSampler(data, generator=torch.Generator().manual_seed(3))
     first, second = list(drawn), list(drawn)
     assert sorted(first) == sorted(second) == [0, 1, 2, 3, 4]
     assert first != second

@@ -20,7 +20,9 @@ HOOKS: Final = "_hooks"
 """The attribute with the hooks of a module, which is no part of it."""
 NAMES: Final = "_names"
 """The attribute with the names of the first elements of a list of modules."""
-PRIVATE: Final = frozenset({HOOKS, NAMES})
+BUFFERS: Final = "_buffers"
+"""The attribute of a module that called `Module.__init__` with the names of its buffers."""
+PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS})
 TRANSIENT: Final = "_transient"
 """The attribute with the names of the buffers of a module that are no part of its state."""
 
@@ -60,18 +62,30 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def _walk(
-    value: Any, name: str, found: dict[str, Tensor], seen: set[int], *, transient: bool = False
+    value: Any,
+    name: str,
+    found: dict[str, Tensor],
+    seen: set[int],
+    *,
+    transient: bool = False,
+    registered: bool = False,
 ) -> None:
+    """Add the tensors of a value to `found`; `registered`: parameters alone, and modules in containers."""
     if isinstance(value, Tensor):
-        found[name] = value
+        if not registered or (hasattr(value, "state") and value.state.parameter):
+            found[name] = value
         return
-    if id(value) in seen:
+    module = hasattr(type(value), "register_buffer")
+    if id(value) in seen or (registered and not module and not isinstance(value, (list, tuple, dict))):
         return
     seen.add(id(value))
     attributes = getattr(value, "__dict__", {})
     left_out = () if transient else attributes.get(TRANSIENT, ())
+    buffers = attributes.get(BUFFERS)
     for key, part in sorted([p for p in parts_of(value) if p[0] not in left_out], key=_place):
-        _walk(part, f"{name}.{key}" if name else key, found, seen, transient=transient)
+        inner = (buffers is not None and key not in buffers) if module else registered
+        full = f"{name}.{key}" if name else key
+        _walk(part, full, found, seen, transient=transient, registered=inner)
 
 
 def _place(part: tuple[str, Any]) -> int:

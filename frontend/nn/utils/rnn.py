@@ -18,7 +18,7 @@ from typing import Any
 from frontend.arguments.aliases import answer_module
 from frontend.arguments.conversion import flag
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,41 @@ class PackedSequence:
     padded: Tensor
     lengths: tuple[int, ...]
     batch_first: bool = False
+    in_order: bool = True
+    """Whether the lengths had to descend: there are no indices of an order then."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lengths, tuple):
+            raise UsageTypeError("PackedSequence: make one by pack_padded_sequence or pack_sequence")
+
+    @property
+    def _order(self) -> list[int]:
+        return sorted(range(len(self.lengths)), key=lambda i: -self.lengths[i])
+
+    @property
+    def batch_sizes(self) -> Tensor:
+        """The number of sequences that have each step, int64."""
+        every = [sum(t < n for n in self.lengths) for t in range(max(self.lengths))]
+        return Tensor(every, dtype="int64")
+
+    @property
+    def data(self) -> Tensor:
+        """The elements step by step, each of the sequences that have it, the longest first."""
+        x = self.padded.transpose(0, 1) if self.batch_first else self.padded
+        order, rows = self._order, []
+        for t, n in enumerate(self.batch_sizes.tolist()):
+            rows.append(x[t] if self.in_order and n == len(order) else x[t][order[:n]])
+        return Tensor.cat(rows)
+
+    @property
+    def sorted_indices(self) -> Tensor | None:
+        """The numbers of the sequences, the longest first; None if they were in this order."""
+        return None if self.in_order else Tensor(self._order, dtype="int64")
+
+    @property
+    def unsorted_indices(self) -> Tensor | None:
+        """The places of the sequences in `sorted_indices`; None as there."""
+        return None if self.sorted_indices is None else self.sorted_indices.argsort().cast("int64")
 
     def steps(self) -> list[Tensor]:
         """Return for each step a bool tensor (batch, 1): whether the sequence has that step."""
@@ -62,7 +97,7 @@ def pack_padded_sequence(
             "hint: pass enforce_sorted=False"
         )
     whole = input[:, : max(found)] if first else input[: max(found)]
-    return PackedSequence(whole, found, first)
+    return PackedSequence(whole, found, first, enforce_sorted)
 
 
 def pad_packed_sequence(
@@ -115,6 +150,11 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     return pack_padded_sequence(
         pad_sequence(sequences), [len(t) for t in sequences], enforce_sorted=enforce_sorted
     )
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """Return the sequences of a packed batch."""
+    return unpad_sequence(*pad_packed_sequence(packed_sequences, batch_first=True), batch_first=True)
 
 
 def unpad_sequence(

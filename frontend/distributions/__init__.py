@@ -1,0 +1,3 @@
+"""PyTorch's module `distributions`; see `frontend.torch.distributions`."""
+
+from frontend.torch.distributions import *  # noqa: F403 - all of it

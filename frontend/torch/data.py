@@ -1,0 +1,129 @@
+"""Data sets made of others, data sets that only iterate, and samplers that draw: `torch.utils.data`.
+
+Not here: the loader and plain samplers (`frontend.nn.data`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from frontend.arguments.conversion import flag
+from frontend.nn.checks import count
+from frontend.nn.data import ArrayDataset, Sampler
+from hcq.errors import UsageError, UsageIndexError
+
+if TYPE_CHECKING:
+    from frontend.nn.data import Dataset
+
+
+class ConcatDataset:
+    """The samples of several data sets, one after the other; one too far raises `UsageIndexError`."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = list(datasets)
+        self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1] if self.datasets else 0
+
+    def __getitem__(self, i: int) -> Any:
+        if not -len(self) <= i < len(self):
+            raise UsageIndexError(f"sample {i} of {len(self)}")
+        part = bisect_right(self.cumulative_sizes, i % len(self))
+        return self.datasets[part][i % len(self) - ([0, *self.cumulative_sizes][part])]
+
+
+class StackDataset(ArrayDataset):
+    """Samples of several data sets of one length: tuples, or by the names of the arguments dictionaries."""
+
+    def __init__(self, *datasets: Dataset[Any], **named: Dataset[Any]) -> None:
+        super().__init__(*(datasets or named.values()))
+        self.datasets, self.names = datasets or named, list(named)
+
+    def __getitem__(self, i: int) -> Any:
+        found = [d[i] for d in self.arrays]
+        return dict(zip(self.names, found, strict=True)) if self.names else tuple(found)
+
+
+class IterableDataset:
+    """The base of data sets that only yield samples in order: a subclass defines `__iter__`."""
+
+    def __class_getitem__(cls, kind: Any) -> Any:
+        return cls
+
+    def __add__(self, other: IterableDataset) -> ChainDataset:
+        return ChainDataset([self, other])
+
+
+class ChainDataset(IterableDataset):
+    """The samples of several iterable data sets, one after the other."""
+
+    def __init__(self, datasets: Iterable[IterableDataset]) -> None:
+        self.datasets = list(datasets)
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.chain.from_iterable(self.datasets)  # type: ignore[arg-type]  # a subclass iterates
+
+
+class WeightedRandomSampler(Sampler):
+    """`num_samples` numbers drawn in each epoch with probabilities in proportion to `weights`.
+
+    The seed is that of a `frontend.Generator`, and the numbers of a seed are not PyTorch's. Without
+    `replacement` each number is drawn once at most. Raises `UsageError` for more numbers than weights then.
+    """
+
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        generator: Any = None,
+    ) -> None:
+        self.weights = weights.tolist() if hasattr(weights, "tolist") else list(weights)
+        self.num_samples = count(f"{type(self).__name__}, num_samples", num_samples)
+        self.replacement = flag(replacement, f"{type(self).__name__}, replacement")
+        if not replacement and self.num_samples > sum(w > 0 for w in self.weights):
+            raise UsageError(f"{type(self).__name__}: {num_samples} numbers of {len(self.weights)} samples")
+        self.seed, self.epoch = 0 if generator is None else generator.initial_seed(), 0
+
+    def __iter__(self) -> Iterator[int]:
+        import numpy as np  # noqa: PLC0415 - only where data is loaded
+
+        rng, shares = np.random.default_rng([self.seed, self.epoch]), np.asarray(self.weights, float)
+        self.epoch += 1
+        drawn = rng.choice(len(shares), self.num_samples, self.replacement, shares / shares.sum())
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class RandomSampler(WeightedRandomSampler):
+    """The numbers of the samples in another order in each epoch; `num_samples` of them, None: all.
+
+    With `replacement` each is drawn of all numbers. Raises as `WeightedRandomSampler`.
+    """
+
+    def __init__(
+        self,
+        data_source: Dataset[Any],
+        replacement: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        num_samples: int | None = None,
+        generator: Any = None,
+    ) -> None:
+        many = len(data_source) if num_samples is None else num_samples
+        super().__init__([1.0] * len(data_source), many, replacement, generator)
+        self.data_source = data_source
+
+
+class SubsetRandomSampler(RandomSampler):
+    """The given numbers in another order in each epoch."""
+
+    def __init__(self, indices: Sequence[int], generator: Any = None) -> None:
+        super().__init__(indices, generator=generator)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([self.data_source[i] for i in super().__iter__()])

@@ -1,0 +1,138 @@
+"""Schedules of the learning rate that repeat, chain or follow each other.
+
+Not here: single ones (`frontend.optim.schedules`), which say what a schedule is.
+"""
+
+# ruff: noqa: PLR0917 - PyTorch's signatures
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from frontend.arguments.settings import number_within
+from frontend.optim.schedules import LambdaLR, Schedule, set_momentum
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.optim.optimiser import Optimizer
+
+
+class MultiplicativeLR(LambdaLR):
+    """The learning rate times `lr_lambda(steps)` at each step from the first on."""
+
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
+        rates = [group.rate_now() for group in self.optimizer.param_groups]
+        self.first = rates if self.steps else self.first
+        return super()._rates() if self.steps else rates
+
+
+class CyclicLR(LambdaLR):
+    """The learning rate from `base_lr` up to `max_lr` and down again, in straight lines, over and over.
+
+    `mode`: "triangular", "triangular2", whose height halves with each cycle, or "exp_range", whose height is
+    times gamma ** steps. `scale_fn` of the cycle from 1, or with `scale_mode` "iterations" of the steps,
+    replaces it. Rates may be lists, one for each group. With `cycle_momentum` the momentum goes the other
+    way. Raises `UsageError` for another mode, and as `OneCycleLR`.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: Literal["triangular", "triangular2", "exp_range"] = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Callable[[float], float] | None = None,
+        scale_mode: Literal["cycle", "iterations"] = "cycle",
+        cycle_momentum: bool = True,  # noqa: FBT001, FBT002 - PyTorch's signature
+        base_momentum: float = 0.8,
+        max_momentum: float = 0.9,
+    ) -> None:
+        scales: dict[str, tuple[Callable[[float], float], str]] = {
+            "triangular": (lambda _: 1.0, "cycle"),
+            "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
+            "exp_range": (lambda n: gamma**n, "iterations"),
+        }
+        if mode not in scales:
+            raise UsageError(f"CyclicLR, mode: wanted one of {', '.join(scales)}, saw {mode!r}")
+        self.scale, self.counted = scales[mode] if scale_fn is None else (scale_fn, scale_mode)
+        groups = optimizer.param_groups
+        self.low, self.high = (
+            list(r) if isinstance(r, (list, tuple)) else [r] * len(groups) for r in (base_lr, max_lr)
+        )
+        self.rise = number_within("CyclicLR, step_size_up", step_size_up, 1)
+        self.length = self.rise + (self.rise if step_size_down is None else step_size_down)
+        self.momenta = (base_momentum, max_momentum) if cycle_momentum else None
+        for group, rate in zip(groups, self.low, strict=True):
+            group.initial = rate
+        super().__init__(optimizer, None)
+
+    def _rates(self) -> list[float]:
+        """Return the learning rates of this step, one for each group."""
+        cycle = math.floor(1 + self.steps / self.length)
+        x, ratio = 1 + self.steps / self.length - cycle, self.rise / self.length
+        height = x / ratio if x <= ratio else (x - 1) / (ratio - 1)
+        height *= self.scale(cycle if self.counted == "cycle" else self.steps)
+        if self.momenta is not None:
+            least, most = self.momenta
+            set_momentum(self.optimizer, most - (most - least) * height)
+        return [low + (high - low) * height for low, high in zip(self.low, self.high, strict=True)]
+
+
+class ChainedScheduler(Schedule):
+    """Several schedules of one optimiser, which take each step together."""
+
+    def __init__(self, schedulers: Sequence[LambdaLR], optimizer: Optimizer | None = None) -> None:
+        self.optimizer = optimizer or schedulers[0].optimizer
+        self.schedulers = list(schedulers)
+
+    def step(self) -> None:
+        """Take a step of each schedule. Raises as their `step`."""
+        for schedule in self.schedulers:
+            schedule.step()
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates that the last step set, one for each group."""
+        return [group.rate_now() for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the schedules, and the other attributes."""
+        own = {n: v for n, v in vars(self).items() if n not in {"optimizer", "schedulers"}}
+        return {**own, "schedulers": [schedule.state_dict() for schedule in self.schedulers]}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set what `state_dict` returned. Raises as the method of a schedule."""
+        for schedule, value in zip(self.schedulers, values["schedulers"], strict=True):
+            schedule.load_state_dict(value)
+        vars(self).update({n: v for n, v in values.items() if n != "schedulers"})
+
+
+class SequentialLR(ChainedScheduler):
+    """One schedule after the other: schedule i + 1 begins, at the first learning rates, at milestone i.
+
+    Raises `UsageError` unless there is one milestone fewer than schedules.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LambdaLR], milestones: Sequence[int]
+    ) -> None:
+        if len(milestones) != len(schedulers) - 1:
+            raise UsageError(
+                f"SequentialLR: wanted {len(schedulers) - 1} milestones for {len(schedulers)} schedules, "
+                f"saw {len(milestones)}"
+            )
+        super().__init__(schedulers, optimizer)
+        self.milestones, self.last_epoch = list(milestones), 0
+        schedulers[0].restart()
+
+    def step(self) -> None:
+        """Take a step of the schedule whose turn it is. Raises as its `step`."""
+        self.last_epoch += 1
+        turn = self.schedulers[bisect_right(self.milestones, self.last_epoch)]
+        (turn.restart if self.last_epoch in self.milestones else turn.step)()
