@@ -1,7 +1,7 @@
 """The devices "nv-emu" and "amd-emu": a real driver on an emulated kernel.
 
 The package's entry points name `NV` and `AMD`. This is the only module that imports both a driver and an
-emulator. Not here: the syntax of a device's name (`nv.machine.variants`, `amd.machine.variants`). Next:
+emulator. Not here: the syntax of a device's name (`nv.machine`, `amd.machine`). Next:
 docs/how-to/add-a-device.md, how any package registers a device.
 """
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.driver import AmdDriver
 from drivers.nv.driver import NvDriver
-from emulator.amd.machine.variants import Machines
-from emulator.nv.machine import variants
+from emulator.amd.machine import Machines
+from emulator.nv.machine import hint, open_variant
 
 if TYPE_CHECKING:
     from emulator.shared.counts import Board
 
 NV: Final = NvDriver(
     "nv-emu",
-    variants.open_variant,
-    hint=lambda: f"a bare number is the index of a GPU; {variants.hint()}",
+    open_variant,
+    hint=lambda: f"a bare number is the index of a GPU; {hint()}",
     emulated=True,
 )
 """GPUs emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""

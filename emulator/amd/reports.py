@@ -3,17 +3,29 @@
 As on hardware, a `MemoryFault` evicts every queue of the process on its GPU, and fires MEMORY events. A
 `QueueFault` stops one queue with an exception code. The machine makes a `MachineReport` of either.
 
+A kernel's access to memory that is not mapped, or is forbidden, becomes a `MemoryFault`. Every other report
+of a kernel becomes a `QueueFault`.
+
 Not here: refusals of ioctls (`emulator.amd.kfd.refusal`), the report (`emulator.shared.machine_report`).
-Next: `emulator.amd.engines.errors`, which makes the faults.
+Next: `emulator.amd.machine.machine`, which stops queues with them. Source of the exceptions' numbers:
+`drivers.amd.layouts.events`.
 """
 
 from __future__ import annotations
 
 import traceback
+from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import QueueException
+from emulator.ir.report import ReportKind
 from emulator.shared.machine_report import FindingKind, MachineReport, QueueError
 from emulator.shared.vaspace import AccessKind, Miss
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emulator.ir.report import KernelReport
+    from hcq.layout import BitStruct
 
 __all__ = ["FindingKind", "MachineReport", "MemoryFault", "QueueFault", "defect", "page_fault"]
 
@@ -58,3 +70,81 @@ def host_path_fault() -> QueueFault:
 def defect(error: Exception) -> QueueFault:
     """Return the fault of a queue that the emulator cannot continue, because of an error of its own."""
     return QueueFault(FindingKind.DEFECT, "".join(traceback.format_exception(error)).rstrip())
+
+
+def host_fault(message: str) -> QueueFault:
+    """Return the error of a bad ring, pointer or doorbell."""
+    return QueueFault(FindingKind.HOST, message)
+
+
+def packet_fault(message: str, exception: QueueException = QueueException.PACKET_UNSUPPORTED) -> QueueFault:
+    """Return the error of a packet that is malformed or not legal on its queue."""
+    return QueueFault(FindingKind.METHOD, message, exception)
+
+
+def dispatch_fault(message: str, exception: QueueException) -> QueueFault:
+    """Return the error of a launch that is not legal, or does not fit its kernel."""
+    return QueueFault(FindingKind.LAUNCH, message, exception)
+
+
+def changed_fault(message: str) -> QueueFault:
+    """Return the error of memory that was changed while in use."""
+    return QueueFault(FindingKind.LIFETIME, message)
+
+
+def stale_fault(message: str) -> QueueFault:
+    """Return the error of missing cache maintenance."""
+    return QueueFault(FindingKind.COHERENCE, message)
+
+
+def unsupported(message: str) -> QueueFault:
+    """Return the error of a feature that is not emulated, though hardware may support it."""
+    return QueueFault(FindingKind.UNSUPPORTED, message)
+
+
+def check(packet: BitStruct, name: str) -> None:
+    """Raise `QueueFault` if a packet has bits, or values of fields, that its layout does not declare."""
+    found = packet.check()
+    if found:
+        raise packet_fault(f"{name}: {'; '.join(map(str, found))}")
+
+
+_PAGE_FAULTS: Final = (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN)
+"""Reports that are page faults. FORBIDDEN is an access that the mapping's rights exclude."""
+# Kind of a kernel's report -> the queue exception of hardware; WAVE_ABORT for all others.
+_CODES: Final = {
+    ReportKind.MISALIGNED: QueueException.WAVE_MEMORY_VIOLATION,
+    ReportKind.SHARED_OUT_OF_BOUNDS: QueueException.WAVE_APERTURE_VIOLATION,
+    ReportKind.LOCAL_OUT_OF_BOUNDS: QueueException.WAVE_APERTURE_VIOLATION,
+    ReportKind.TRAP: QueueException.WAVE_TRAP,
+    ReportKind.HANG: QueueException.PREEMPTION_ERROR,
+    ReportKind.BARRIER_DEADLOCK: QueueException.PREEMPTION_ERROR,
+    ReportKind.DIVERGENT_BARRIERS: QueueException.PREEMPTION_ERROR,
+}
+
+
+def kernel_fault(
+    fault: KernelReport, findings: Sequence[KernelReport], code: int
+) -> QueueFault | MemoryFault:
+    """Return the error by which a kernel's fault stops its queue: a `MemoryFault` for a page fault.
+
+    Its text has the fault and the sanitizers' earlier `findings`. `code` is the kernel's device address.
+    """
+    text = _texts((fault, *findings), code)
+    if fault.kind in _PAGE_FAULTS and fault.address is not None:
+        return MemoryFault(
+            fault.address,
+            text,
+            writes=fault.access in ("write", "atomic"),
+            not_present=fault.kind is ReportKind.OUT_OF_BOUNDS,
+        )
+    return QueueFault(FindingKind.KERNEL, text, _CODES.get(fault.kind, QueueException.WAVE_ABORT))
+
+
+def kernel_findings(findings: Sequence[KernelReport], code: int) -> QueueFault:
+    """Return the error of a kernel at device address `code` that ended with findings of the sanitizers."""
+    return QueueFault(FindingKind.KERNEL, _texts(findings, code), QueueException.WAVE_ABORT)
+
+
+def _texts(reports: Sequence[KernelReport], code: int) -> str:
+    return "\nalso: ".join(f"{one}; pc {code + one.line:#x}" for one in reports)

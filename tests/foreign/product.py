@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.branches import BRANCHES
-from emulator.amd.machine.variants import LINUX, TARGETS
+from emulator.amd.machine import LINUX, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

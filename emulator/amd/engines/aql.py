@@ -46,12 +46,11 @@ from emulator.amd.engines.dispatch import (
     waves_of_scratch,
     whole_and_rest,
 )
-from emulator.amd.engines.errors import check, dispatch_fault, host_fault, packet_fault, unsupported
 from emulator.amd.engines.maintenance import of_scopes
 from emulator.amd.engines.order import Sort, once
 from emulator.amd.engines.packets import PacketWait, decode, length, stores, wide
 from emulator.amd.engines.pm4 import Pm4
-from emulator.amd.reports import QueueFault
+from emulator.amd.reports import QueueFault, check, dispatch_fault, host_fault, packet_fault, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.events import UNSIGNALLED
 from drivers.amd.layouts.pm4 import Function
-from emulator.amd.engines.errors import packet_fault
 from emulator.amd.profiles import HDP_FLUSH
+from emulator.amd.reports import packet_fault
 from emulator.shared.vaspace import AccessKind
 from emulator.shared.waits import SemaphoreStore
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from drivers.amd.layouts.kfd import MemFlags
-from emulator.amd.engines.errors import stale_fault
+from emulator.amd.reports import stale_fault
 from emulator.sanitizers.shadow_global import RACE_CELL, THREAD_BITS
 from emulator.shared.caches import PAGE, CacheFill, Changed, IncoherentCache, WriteLog
 from emulator.shared.races import CELL_BYTES, DWORDS

@@ -35,7 +35,7 @@ from drivers.amd.layouts.registers import (
     register,
     register_names,
 )
-from emulator.amd.engines.errors import dispatch_fault, packet_fault, unsupported
+from emulator.amd.reports import dispatch_fault, packet_fault, unsupported
 from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:

@@ -22,7 +22,11 @@ from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3, Rsrc3Gfx90a
 from emulator.amd.engines.coherence import DispatchLoads
 from emulator.amd.engines.dispatch import check_arguments_place, whole_and_rest
-from emulator.amd.engines.errors import (
+from emulator.amd.isa.modes import at_start
+from emulator.amd.isa.opcodes import target
+from emulator.amd.isa.programs import PRIVATE_WINDOW, SHARED_WINDOW, decoded, translated
+from emulator.amd.isa.translate import KernelEntry
+from emulator.amd.reports import (
     changed_fault,
     dispatch_fault,
     kernel_fault,
@@ -30,10 +34,6 @@ from emulator.amd.engines.errors import (
     stale_fault,
     unsupported,
 )
-from emulator.amd.isa.modes import at_start
-from emulator.amd.isa.opcodes import target
-from emulator.amd.isa.programs import PRIVATE_WINDOW, SHARED_WINDOW, decoded, translated
-from emulator.amd.isa.translate import KernelEntry
 from emulator.ir.state import REPORT_LIMIT
 from emulator.shared.backing import HeldPages
 from emulator.shared.counts import Resources, counters

@@ -21,8 +21,8 @@ from drivers.amd.layouts.pm4_generations import (
     ReleaseMemGfx11,
 )
 from emulator.amd.engines.coherence import AGENT, LOAD_CACHES, SYSTEM
-from emulator.amd.engines.errors import packet_fault, unsupported
 from emulator.amd.engines.packets import wide
+from emulator.amd.reports import packet_fault, unsupported
 
 if TYPE_CHECKING:
     from drivers.amd.layouts.pm4_generations import GcrCntl, ReleaseMem

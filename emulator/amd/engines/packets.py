@@ -28,7 +28,7 @@ from drivers.amd.layouts.pm4 import (
     WriteDst,
 )
 from drivers.amd.layouts.pm4_generations import WITH_DATA, ReleaseMem, packets
-from emulator.amd.engines.errors import check, packet_fault
+from emulator.amd.reports import check, packet_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -43,10 +43,10 @@ from drivers.amd.layouts.pm4 import (
 from drivers.amd.layouts.pm4_generations import AcquireMem, AcquireMemGfx9, GcrCntl, ReleaseMem
 from emulator.amd.engines.bus import run_atomic
 from emulator.amd.engines.dispatch import ShRegisters, from_registers
-from emulator.amd.engines.errors import changed_fault, packet_fault, unsupported
 from emulator.amd.engines.maintenance import check_gcr, check_release, of_acquire_gfx9, of_gcr, release
 from emulator.amd.engines.order import Sort, once
 from emulator.amd.engines.packets import PacketWait, decode, ignored, length, opcode, stores, wide
+from emulator.amd.reports import changed_fault, packet_fault, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts.aql import PACKET_WORDS, READ_DISPATCH_ID_FIELD_BASE, Queue, Type
 from drivers.amd.layouts.kfd import QueueType
-from emulator.amd.engines.errors import changed_fault, host_fault
+from emulator.amd.reports import changed_fault, host_fault
 
 if TYPE_CHECKING:
     from emulator.amd.engines.bus import Bus

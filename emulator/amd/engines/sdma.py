@@ -37,11 +37,11 @@ from drivers.amd.layouts.sdma import (
     packets,
 )
 from emulator.amd.engines.bus import run_atomic
-from emulator.amd.engines.errors import changed_fault, check, packet_fault, unsupported
 from emulator.amd.engines.maintenance import check_gcr, of_gcr
 from emulator.amd.engines.order import Sort, once
 from emulator.amd.engines.packets import PacketWait, StorePromise, wide
 from emulator.amd.engines.pm4 import Frame
+from emulator.amd.reports import changed_fault, check, packet_fault, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

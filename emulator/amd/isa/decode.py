@@ -18,12 +18,16 @@ from emulator.amd.isa.immediates import RETURNED, hwreg, program_text
 from emulator.amd.isa.instruction import Instruction
 from emulator.amd.isa.opcodes import DPP16, SDWA, VOP3SD
 from emulator.amd.isa.operands import Imm, Operand, Reg, Word, literal, signed
-from emulator.amd.isa.reading import LITERAL, Reading, made, scalar_register, source
 from emulator.amd.isa.vector_operands import (
+    LITERAL,
+    Reading,
     extra_dword,
     first_source,
+    made,
     modifiers_of,
     refuse_unused,
+    scalar_register,
+    source,
     vector_operands,
 )
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from emulator.amd.isa.immediates import swizzle
 from emulator.amd.isa.operands import NULL, Operand, Reg, Word, inline, number
-from emulator.amd.isa.reading import made
+from emulator.amd.isa.vector_operands import made
 
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction
     from emulator.amd.isa.opcodes import Opcode, Slot
-    from emulator.amd.isa.reading import Reading
+    from emulator.amd.isa.vector_operands import Reading
 
 _SCOPES = ("SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
 _LOAD_HINTS = ("RT", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT")

@@ -1,19 +1,28 @@
 """A machine with emulated AMD GPUs: `open_machine("gfx1100")` returns its kernel.
 
+`Variant` is what "amd-emu:VARIANT" names; `Machines` opens it, and says which opens share a machine.
+
 Not here: the kernel driver's calls (`emulator.amd.kfd`), the command processors (`emulator.amd.engines`).
 Next: `kernel`, the operating system's interface; `machine`, the state; `doorbells`, the registers of the CPU.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from hcq.config import config
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from emulator.amd.machine.kernel import AmdKernel
     from emulator.amd.machine.runs import Engines
     from emulator.shared.surprises import Rejections
+    from emulator.simt.engine import Settings
 
 __all__ = ["open_machine"]
 
@@ -68,3 +77,92 @@ def open_machine(
     )
     machine.surprises.table = surprises or {}
     return AmdKernel(machine)
+
+
+TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")
+LINUX: Final = ("6.1", "6.12", "6.12.107")
+_STRICTEST: Final = "6.12"
+"""The version of Linux with the most checks, which is the default."""
+
+
+def hint() -> str:
+    """Return a line that lists the variants, for error messages."""
+    return (
+        f"an emulated machine is named by its GPUs ({', '.join(TARGETS)}; several are GPUs of one machine), "
+        f"a version of Linux ({', '.join(LINUX)}) and 'checked', joined by '+': amd-emu:gfx1201, "
+        "amd-emu:gfx1100+gfx1100, amd-emu:gfx942+6.12.107+checked"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The GPUs and options that a variant's name selects."""
+
+    targets: tuple[str, ...] = ("gfx1100",)
+    """A profile for each GPU."""
+    linux: str = _STRICTEST
+    checked: bool = False
+    """Whether kernels run with all sanitizers."""
+
+    @classmethod
+    def of(cls, text: str | None) -> Variant:
+        """Parse a variant; None and "" select the defaults. Raises `UsageError`, which lists the variants."""
+        parts = [part for part in (text or "").split("+") if part]
+        targets = tuple(part for part in parts if part in TARGETS)
+        versions = [part for part in parts if part in LINUX]
+        checked = parts.count("checked")
+        if len(targets) + len(versions) + checked != len(parts) or len(versions) > 1 or checked > 1:
+            raise UsageError(f"no emulated AMD GPU is called {text!r}\nhint: {hint()}")
+        return cls(targets or ("gfx1100",), (versions or [_STRICTEST])[0], bool(checked))
+
+
+def _engines(settings: Settings) -> Engines:
+    from emulator.amd.engines.engines import AmdEngines  # noqa: PLC0415 - loaded when a machine is opened
+
+    return AmdEngines(settings, report=config().emu_report)
+
+
+class Machines:
+    """Returns a machine for each open. Thread-safe.
+
+    All opens of the same variant with several GPUs share one machine while it is referenced, so that the GPUs
+    reach each other. Each open of a variant with one GPU gets a new machine.
+    """
+
+    def __init__(self, engines: Callable[[Settings], Engines] | None = None) -> None:
+        """`engines` creates the engines of a machine; None creates `AmdEngines`."""
+        self._engines = engines or _engines
+        self._lock = threading.Lock()
+        self._shared: WeakValueDictionary[Variant, AmdKernel] = WeakValueDictionary()
+
+    def __call__(self, text: str | None, rejections: Rejections | None = None) -> AmdKernel:
+        """Return the kernel of a variant's machine. Raises `UsageError` for an unknown variant.
+
+        `rejections`: see `open_machine`; with it the machine is never shared.
+        """
+        variant = Variant.of(text)
+        if len(variant.targets) == 1 or rejections is not None:
+            return self._make(variant, rejections)
+        with self._lock:
+            found = self._shared.get(variant)
+            if found is None:
+                found = self._shared[variant] = self._make(variant)
+            return found
+
+    def _make(self, variant: Variant, rejections: Rejections | None = None) -> AmdKernel:
+        """Open a new machine of a variant."""
+        from emulator.ir.library import Sanitizers  # noqa: PLC0415 - the same
+        from emulator.simt.engine import Settings  # noqa: PLC0415 - the same
+
+        settings = Settings(cache=config().cache)
+        if variant.checked or config().emu_checked:
+            settings = replace(settings, checks=Sanitizers.all())
+        return open_machine(
+            *variant.targets,
+            linux=variant.linux,
+            engines=self._engines(settings),
+            seed=config().seed,
+            tracks=settings.checks.uninitialised,
+            fences=settings.checks.uninitialised,
+            rejections=rejections,
+        )

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.amd import AmdDriver
-from emulator.amd.machine import open_machine
-from emulator.amd.machine.variants import Machines, Variant
+from emulator.amd.machine import Machines, Variant, open_machine
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

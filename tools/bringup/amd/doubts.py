@@ -25,7 +25,7 @@ from drivers.amd.layouts.pm4 import (
 from drivers.amd.layouts.pm4_generations import AcquireMem, AcquireMemGfx9, ReleaseMem
 from drivers.amd.layouts.registers import Initiator
 from drivers.amd.layouts.sdma import FENCE_MTYPE_UC, SMALL_PIECE, CopyLinear, Fence
-from emulator.amd.engines.errors import packet_fault
+from emulator.amd.reports import packet_fault
 from emulator.shared.surprises import Rejection
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from drivers.kernel import LinuxKernel
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, NvQuirks, fitting, parse
 from drivers.shared.choices import changes, describe
-from emulator.nv.machine.variants import check_variant
+from emulator.nv.machine import check_variant
 from tools.bringup import launches
 from tools.bringup.emulated import split
 from tools.bringup.nv import rungs as low
@@ -111,7 +111,7 @@ def _make_kernel(*, emulate: str | None) -> Kernel:
     """Return Linux for None, else an emulated GPU of that variant."""
     if emulate is not None:
         # An emulated GPU computes, so results are checked as on a real one.
-        from emulator.nv.machine.variants import open_variant  # noqa: PLC0415 - only for emulated runs
+        from emulator.nv.machine import open_variant  # noqa: PLC0415 - only for emulated runs
 
         return open_variant(*split(emulate, DOUBTS))
     return LinuxKernel()
