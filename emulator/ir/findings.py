@@ -1,6 +1,6 @@
 """Generated code that writes a finding into the report buffer (`emu.report`), and helpers around it.
 
-Not here: the checks (`addresses`, `emulator.sanitizers.sanitize`). Next: `emulator.simt.report_records`, which reads
+Not here: the checks (`addresses`, `emulator.sanitizers.sanitize`). Next: `emulator.simt.launch`, which reads
 the buffer and makes the text of a finding.
 """
 

@@ -1,6 +1,6 @@
 """Findings about an emulated kernel: faults, which end the kernel, and sanitizer findings, which do not.
 
-Not here: findings about the driver (`emulator.shared.machine_report`). Next: `emulator.simt.report_records`, which
+Not here: findings about the driver (`emulator.shared.machine_report`). Next: `emulator.simt.launch`, which
 makes findings from the records that generated code writes.
 """
 

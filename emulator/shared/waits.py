@@ -19,7 +19,7 @@ only:
 A later release of a greater value does not make a wait endless: queues may share a timeline, so another queue
 may store the values between.
 
-Not here: how a vendor's queue finds its later releases (`emulator.nv.engines.standstill`), which accesses
+Not here: how a vendor's queue finds its later releases (`emulator.nv.engines.semaphore`), which accesses
 race. Next: `races`.
 """
 

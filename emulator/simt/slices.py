@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from emulator.ir.state import LAUNCH, THREAD
 from emulator.simt.deadline import HostTime
 from emulator.simt.engine import OPTIMISED, QUICK
-from emulator.simt.launch import first_tier, host_threads, make_result
-from emulator.simt.report_records import decode
+from emulator.simt.launch import decode, first_tier, host_threads, make_result
 from emulator.simt.running import prepare
 from emulator.simt.work import check, thread_named
 
@@ -46,7 +45,7 @@ class SlicedLaunch:
     """One launch in flight: create it, `advance` it until it is over, read its `result`, `close` it.
 
     Only one thread at a time may use it. If races between workgroups are checked, the caller of `advance`
-    first gives the shadows of global memory to this launch (`emulator.shared.turns`).
+    first gives the shadows of global memory to this launch (`emulator.shared.races`).
     """
 
     def __init__(

@@ -6,6 +6,8 @@ and recorded if races or caches are checked. An access that the page tables refu
 `OPERATIONS` are the atomics of ATOMIC_MEM and of SDMA ATOMIC, by the numbers that the L2 gives them
 (docs/sources-amd.md, PM4).
 
+`EngineMachine` is what the engines need of the machine.
+
 Not here: the address space (`emulator.amd.kfd.gpu`), atomics of kernels (`emulator.amd.isa.memory_atomics`).
 Next: `order`, what is recorded.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.amd.layouts.events import UNSIGNALLED
 from drivers.amd.layouts.pm4 import Function
@@ -24,13 +26,57 @@ from emulator.shared.vaspace import AccessKind
 from emulator.shared.waits import SemaphoreStore
 
 if TYPE_CHECKING:
+    import random
+    from collections import Counter
     from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractContextManager
 
-    from emulator.amd.engines.machine import EngineMachine
     from emulator.amd.engines.order import QueueClock, Sort
     from emulator.amd.engines.packets import PacketWait
-    from emulator.amd.kfd.gpu import GpuSpace
+    from emulator.amd.kfd.gpu import GpuSpace, KfdGpu
     from emulator.amd.kfd.queues import QueueObject
+    from emulator.shared.surprises import Rejections
+    from hcq.counters import Counters
+
+
+class EngineMachine(Protocol):
+    """The machine of the emulated GPUs; engines call it with its lock held."""
+
+    rng: random.Random
+    """Chooses every order that hardware leaves undefined."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """The lock of the machine's state."""
+
+    launches: Counter[str]
+    """Name of a kernel -> completed dispatches."""
+
+    @property
+    def counters(self) -> Mapping[int, Counters]:
+        """gpu_id -> the counters of the GPU's dispatches; a GPU that does not count has no entry."""
+
+    rejections: Rejections
+    """The quirks whose default value its GPUs refuse (`emulator.shared.surprises`)."""
+
+    hdp_flushes: int
+    """Flushes of the host data path so far; engines count them here."""
+
+    def lint(self, message: str) -> None:
+        """Report, once a message, something that works but is probably a mistake."""
+
+    def event_of(self, gpu: KfdGpu, va: int) -> int | None:
+        """Return the number of the event whose slot is at `va`; None outside the signal page."""
+
+    def interrupt(self, gpu: KfdGpu, context: int, bits: int, *, written: bool = False) -> None:
+        """Raise an interrupt that carries the low `bits` of an event's number.
+
+        `written` says that the queue stored to the event's slot before.
+        """
+
+    def clock(self, gpu: KfdGpu) -> int:
+        """Return a GPU's counter, in its ticks."""
+
 
 _CHUNK = 4 << 20
 """Bytes that a copy or a fill moves at a time."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from emulator.amd.engines.machine import EngineMachine
+    from emulator.amd.engines.bus import EngineMachine
     from emulator.amd.engines.packets import PacketWait, StorePromise
     from emulator.amd.kfd.gpu import KfdBuffer
     from emulator.amd.kfd.queues import QueueObject

@@ -37,7 +37,7 @@ from emulator.amd.reports import (
 from emulator.ir.state import REPORT_LIMIT
 from emulator.shared.backing import HeldPages
 from emulator.shared.counts import Resources, counters
-from emulator.shared.turns import Turn, Turns
+from emulator.shared.races import Turn, Turns
 from emulator.shared.vaspace import AccessKind
 from emulator.simt.slices import SlicedLaunch
 from emulator.simt.work import LaunchOptions, LaunchWork

@@ -73,7 +73,7 @@ class Flight:
 
     @property
     def in_background(self) -> bool:
-        """Whether its current slice runs on in another thread (`emulator.shared.turns`)."""
+        """Whether its current slice runs on in another thread (`emulator.shared.races`)."""
         return self.slice is not None and self.slice.in_background
 
 

@@ -14,9 +14,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.instruction import EXEC, SCC, VCC, Reg, canonical
 from emulator.amd.isa.observed_lanes import everywhere
-from emulator.amd.isa.operands import EXEC, SCC, VCC, Reg
 from emulator.amd.isa.registers_used import Register, used
 from emulator.amd.isa.translate import cut
 from emulator.shared.accuracy import EXACT, AccuracyStep, Steering, steerings

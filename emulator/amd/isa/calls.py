@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from emulator.amd.isa.operands import Imm, Reg
+from emulator.amd.isa.instruction import Imm, Reg
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

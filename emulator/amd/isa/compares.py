@@ -12,12 +12,12 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import EXEC, Imm, Reg
 from emulator.amd.isa.meanings import MEANINGS
-from emulator.amd.isa.operands import EXEC, Imm, Reg
 from emulator.ir.ir_text import bits_of
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.operands import Operand
+    from emulator.amd.isa.instruction import Operand
     from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.vector import IrValue
 

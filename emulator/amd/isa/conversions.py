@@ -19,10 +19,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from emulator.amd.isa.instruction import Reg
 from emulator.amd.isa.matrix_sums import small_float
 from emulator.amd.isa.meanings import LANEWISE, MEANINGS, Lanewise, lanewise
 from emulator.amd.isa.modes import SATURATES
-from emulator.amd.isa.operands import Reg
 from emulator.amd.isa.values import FLOATS
 from emulator.ir import numeric
 from emulator.ir.ir_text import like, mangle

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from emulator.amd.isa import memory_operands
 from emulator.amd.isa.immediates import RETURNED, hwreg, program_text
-from emulator.amd.isa.instruction import Instruction
+from emulator.amd.isa.instruction import Imm, Instruction, Operand, Reg, Word, literal, signed
 from emulator.amd.isa.opcodes import DPP16, SDWA, VOP3SD
-from emulator.amd.isa.operands import Imm, Operand, Reg, Word, literal, signed
 from emulator.amd.isa.vector_operands import (
     LITERAL,
     Reading,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import VCC, Reg
 from emulator.amd.isa.meanings import meaning
-from emulator.amd.isa.operands import VCC, Reg
 from emulator.amd.isa.vector_floats import each, ldexp
 from emulator.ir import numeric
 from emulator.ir.ir_text import bits_of

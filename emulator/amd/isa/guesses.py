@@ -24,16 +24,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from emulator.amd.isa.instruction import canonical, reach
-from emulator.amd.isa.operands import EXEC, SCC, VCC, Reg
+from emulator.amd.isa.instruction import EXEC, SCC, VCC, Reg, canonical, reach
 from emulator.amd.isa.registers_used import Register, used
 from emulator.amd.isa.wait_counters import returns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from emulator.amd.isa.instruction import CodeBlock, Instruction
-    from emulator.amd.isa.operands import Operand
+    from emulator.amd.isa.instruction import CodeBlock, Instruction, Operand
 
 # Instructions of loops that wait; loads; loads and atomics of LDS; stores and barriers, which mean progress.
 _WAITS = re.compile(r"s_sleep|(global|flat|ds|buffer)_atomic|ds_\w+_rtn_")

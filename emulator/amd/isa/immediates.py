@@ -1,7 +1,7 @@
 """The text of 16-bit immediates of program-control instructions: waits, delays, messages, hardware registers.
 
 All texts are as LLVM's disassembler writes them. Not here: the check of waits (`waits`), other operands
-(`operands`). Next: `decode`, the user.
+(`instruction`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import M0, M0_GFX9, Reg, Word
 from emulator.amd.isa.meanings import MEANINGS, meaning
-from emulator.amd.isa.operands import M0, M0_GFX9, Reg, Word
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.operands import Operand
+    from emulator.amd.isa.instruction import Operand
     from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.vector import IrValue
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import VCC, Reg
 from emulator.amd.isa.known_values import Carry
 from emulator.amd.isa.meanings import meaning
-from emulator.amd.isa.operands import VCC, Reg
 from emulator.ir import lanes as crossing
 from emulator.ir.vector import CodeBuilder, IrValue, Spilled
 

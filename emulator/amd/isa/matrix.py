@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import Imm, Operand, Reg
 from emulator.amd.isa.matrix_shapes import BYTES, MFMA_NAMES, shape_of
 from emulator.amd.isa.matrix_sums import copies_differ, element, sums
 from emulator.amd.isa.meanings import MEANINGS
-from emulator.amd.isa.operands import Imm, Operand, Reg
 from emulator.ir.findings import i32
 from emulator.ir.report import ReportKind
 

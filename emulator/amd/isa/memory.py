@@ -17,10 +17,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.instruction import reach
+from emulator.amd.isa.instruction import Operand, Reg, reach
 from emulator.amd.isa.known_values import ValueOrigin
 from emulator.amd.isa.meanings import MEANINGS
-from emulator.amd.isa.operands import Operand, Reg
 from emulator.amd.isa.orders import RELEASED_UNMARKED, UNMARKED_STORE
 from emulator.ir.addresses import STRONG, UNMARKED, address_type
 from emulator.ir.findings import i32

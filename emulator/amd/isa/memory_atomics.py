@@ -14,16 +14,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import Reg
 from emulator.amd.isa.meanings import MEANINGS
 from emulator.amd.isa.memory import flat_address, how, load, local_address, registers, set_registers, store
-from emulator.amd.isa.operands import Reg
 from emulator.ir.addresses import STRONG
 from emulator.ir.findings import i32
 from emulator.sanitizers import shadow_shared
 from emulator.simt import atomics
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.operands import Operand
+    from emulator.amd.isa.instruction import Operand
     from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.vector import IrValue
 

@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from emulator.amd.isa.immediates import swizzle
-from emulator.amd.isa.operands import NULL, Operand, Reg, Word, inline, number
+from emulator.amd.isa.instruction import NULL, Operand, Reg, Word, inline, number
 from emulator.amd.isa.vector_operands import made
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from emulator.amd.isa.instruction import Instruction, IsaError
-from emulator.amd.isa.operands import Word
+from emulator.amd.isa.instruction import Instruction, IsaError, Word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.instruction import EXEC, VCC, Imm, Operand, Reg, canonical
 from emulator.amd.isa.meanings import LANEWISE
-from emulator.amd.isa.operands import EXEC, VCC, Imm, Operand, Reg
 from emulator.amd.isa.packed import PACKED
 from emulator.amd.isa.registers_used import used
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import Imm, Reg
 from emulator.amd.isa.meanings import lanewise, meaning
-from emulator.amd.isa.operands import Imm, Reg
 from emulator.amd.isa.vector_floats import INEXACT, fused, least, most
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from emulator.amd.isa.operands import Operand
+    from emulator.amd.isa.instruction import Operand
     from emulator.amd.isa.values import IsaTranslator
     from emulator.ir.vector import IrValue
 

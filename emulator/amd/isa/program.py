@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.instruction import AGENT
+from emulator.amd.isa.instruction import AGENT, Word
 from emulator.amd.isa.meanings import meaning
 from emulator.amd.isa.modes import KEEPS_NAN, MODE, changed
-from emulator.amd.isa.operands import Word
 
 if TYPE_CHECKING:
     from emulator.amd.isa.values import IsaTranslator

@@ -26,9 +26,9 @@ from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, USER_SGPRS, Descriptor, 
 from drivers.amd.layouts.registers import RSRC2
 from drivers.elf import Elf
 from emulator.amd.isa import memory, scalar_memory
+from emulator.amd.isa.instruction import Reg
 from emulator.amd.isa.modes import at_start
 from emulator.amd.isa.opcodes import IsaTarget, target
-from emulator.amd.isa.operands import Reg
 from emulator.amd.isa.translate import KernelEntry, read_kernel, translate_instructions
 from emulator.amd.isa.waits import missing_waits
 from emulator.simt.engine import Settings, SimtEngine, TranslatedProgram, engine

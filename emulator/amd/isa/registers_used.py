@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.instruction import canonical
+from emulator.amd.isa.instruction import EXEC, VCC, Operand, Reg, canonical
 from emulator.amd.isa.meanings import LANEWISE
-from emulator.amd.isa.operands import EXEC, VCC, Operand, Reg
 
 if TYPE_CHECKING:
     from emulator.amd.isa.instruction import Instruction

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import Reg, Word
 from emulator.amd.isa.meanings import MEANINGS
-from emulator.amd.isa.operands import Reg, Word
 from emulator.ir.addresses import STRONG
 from emulator.ir.findings import i32, site_record
 from emulator.ir.report import ReportKind

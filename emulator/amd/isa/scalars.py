@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import EXEC, Imm, Reg
 from emulator.amd.isa.meanings import MEANINGS, meaning
-from emulator.amd.isa.operands import EXEC, Imm, Reg
 from emulator.amd.isa.vector_floats import fused
 from emulator.ir.vector import IrValue
 

@@ -35,11 +35,11 @@ from emulator.amd.isa import (  # noqa: F401 - importing one registers what its 
 )
 from emulator.amd.isa.decode import one
 from emulator.amd.isa.guesses import guesses, may_wait, polled
+from emulator.amd.isa.instruction import EXEC, TTMP, VCC, Reg
 from emulator.amd.isa.known_values import Known
 from emulator.amd.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from emulator.amd.isa.modes import KEEP_ALL
 from emulator.amd.isa.observed_lanes import everywhere, unobserved
-from emulator.amd.isa.operands import EXEC, TTMP, VCC, Reg
 from emulator.amd.isa.orders import ACQUIRED, RELEASED, RELEASED_UNMARKED, orders
 from emulator.amd.isa.registers_used import used
 from emulator.amd.isa.values import IsaTranslator

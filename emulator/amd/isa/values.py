@@ -14,10 +14,22 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.instruction import Instruction, IsaError, canonical
+from emulator.amd.isa.instruction import (
+    EXEC,
+    PRIVATE_BASE,
+    SHARED_BASE,
+    TTMP,
+    VCC,
+    Imm,
+    Instruction,
+    IsaError,
+    Operand,
+    Reg,
+    Word,
+    canonical,
+)
 from emulator.amd.isa.known_values import Known
 from emulator.amd.isa.modes import CHOOSES, IEEE, KEEP_ALL, KEEPS_NAN, SATURATES, flushes, saturates
-from emulator.amd.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from emulator.ir import numeric
 from emulator.ir.ir_text import bits_of, element, lanes_of
 from emulator.ir.vector import CodeBuilder, IrValue

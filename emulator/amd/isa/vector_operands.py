@@ -14,8 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.instruction import Instruction, IsaError, halves
-from emulator.amd.isa.operands import VCC, Imm, Operand, Reg, inline, literal, signed
+from emulator.amd.isa.instruction import (
+    VCC,
+    Imm,
+    Instruction,
+    IsaError,
+    Operand,
+    Reg,
+    halves,
+    inline,
+    literal,
+    signed,
+)
 
 if TYPE_CHECKING:
     from emulator.amd.isa.opcodes import EncodingFormat, IsaTarget, Opcode, Slot

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.operands import Reg
+from emulator.amd.isa.instruction import Reg
 from emulator.amd.isa.registers_used import Half, used_halves
 from emulator.amd.isa.translate import cut
 from emulator.amd.isa.wait_counters import events_of, waited

@@ -28,7 +28,7 @@ from emulator.amd.kfd.files import AmdNode, KfdFile, Shared
 from emulator.amd.kfd.gpu import TYPES, KfdBuffer
 from emulator.amd.kfd.refusal import NotEmulated, refuse
 from emulator.shared.backing import PAGE, Backing, page_up
-from emulator.shared.user_memory import first_unwritable
+from emulator.shared.emulated_kernel import first_unwritable
 
 if TYPE_CHECKING:
     from drivers.amd.layouts.kfd_unused import (

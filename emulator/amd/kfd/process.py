@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from emulator.amd.kfd.gpu import GpuSpace, KfdBuffer, KfdGpu
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.profiles import KernelProfile
+    from emulator.shared.emulated_kernel import UserMemory
     from emulator.shared.surprises import Rejections
-    from emulator.shared.user_memory import UserMemory
 
 MOST_QUEUES: Final = 1024
 """The most queues of a process on all GPUs (kfd_priv.h, KFD_MAX_NUM_OF_QUEUES_PER_PROCESS)."""

@@ -32,10 +32,10 @@ from emulator.amd.kfd.gpu import KfdGpu
 from emulator.amd.kfd.process import KfdProcess
 from emulator.amd.reports import FindingKind, MachineReport, MemoryFault, QueueFault, defect, host_path_fault
 from emulator.shared.backing import PAGE
+from emulator.shared.emulated_kernel import UserMemory
 from emulator.shared.machine_report import ReportLog
 from emulator.shared.scheduler import Scheduler, TurnLock
 from emulator.shared.surprises import Rejections, Surprises
-from emulator.shared.user_memory import UserMemory
 from hcq.errors import DriverError, HcqError
 
 if TYPE_CHECKING:

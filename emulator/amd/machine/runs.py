@@ -1,7 +1,7 @@
 """What the machine needs of its engines, as Protocols: `Engines` makes a `QueueRun` for each queue.
 
 The machine decides which queues run, and handles faults. A run reads its ring and executes it. Not here: what
-the engines need of the machine (`emulator.amd.engines.machine`), the order of steps
+the engines need of the machine (`emulator.amd.engines.bus`), the order of steps
 (`emulator.shared.scheduler`). Next: `machine`.
 """
 

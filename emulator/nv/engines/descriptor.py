@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drivers.nv.layouts.qmd import QMDS, sass_version, sm_config
 from drivers.nv.layouts.qmd_values import (
@@ -25,13 +25,22 @@ from drivers.nv.layouts.qmd_values import (
 from emulator.nv.engines import semaphore
 from emulator.nv.engines.banks import Bank, bank_address, banks_of
 from emulator.nv.reports import FindingKind, launch_error
-from emulator.shared.template import template
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emulator.nv.profiles import Profile
     from hcq.layout import Field
+
+T = TypeVar("T")
+
+
+def template(value: T, *free: str) -> Callable[..., T]:
+    """Return a function that makes copies of `value`; it takes values for the fields `free` as keywords."""
+    one: Any = value
+    fixed = {each.name: getattr(one, each.name) for each in fields(one) if each.name not in free}
+    return partial(type(value), **fixed)
+
 
 Dim3 = tuple[int, int, int]
 

@@ -22,7 +22,7 @@ from emulator.nv.ptx.statements import PtxError
 from emulator.nv.reports import FindingKind, launch_error
 from emulator.shared.backing import HeldPages
 from emulator.shared.counts import Resources, counters
-from emulator.shared.turns import Turn, Turns
+from emulator.shared.races import Turn, Turns
 from emulator.simt.engine import engine
 from emulator.simt.slices import SlicedLaunch
 from emulator.simt.work import LaunchOptions

@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from emulator.nv.engines.descriptor import template
 from emulator.nv.ptx import accuracy
 from emulator.nv.ptx import module as ptx
 from emulator.nv.ptx.module import work_of
 from emulator.nv.reports import launch_error
-from emulator.shared.template import template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

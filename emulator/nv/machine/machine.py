@@ -23,7 +23,7 @@ from drivers.nv.layouts.status import NvStatus
 from emulator.nv.engines.caches import Caches
 from emulator.nv.engines.grid import Grids
 from emulator.nv.engines.images import Images
-from emulator.nv.engines.standstill import passed, promised, standing
+from emulator.nv.engines.semaphore import passed, promised, standing
 from emulator.nv.reports import ChannelError, FindingKind, MachineReport, RmRefused, defect
 from emulator.nv.rm.objects import (
     Client,
@@ -38,11 +38,11 @@ from emulator.nv.rm.objects import (
     VirtualMemory,
 )
 from emulator.shared.accuracy import AccuracyLedger
+from emulator.shared.emulated_kernel import UserMemory
 from emulator.shared.machine_report import ReportLog
 from emulator.shared.races import Races
 from emulator.shared.scheduler import Scheduler, TurnLock
 from emulator.shared.surprises import Rejections, Surprises
-from emulator.shared.user_memory import UserMemory
 from emulator.shared.waits import SemaphoreHistory, find_deadlock
 from hcq.errors import HcqError
 

@@ -21,7 +21,7 @@ from emulator.ir.findings import emit_report, i32
 from emulator.ir.report import ReportKind
 from emulator.ir.state import WARP
 from emulator.ir.vector import IrValue, Spilled
-from emulator.nv.ptx import tensor_copies, tensor_maps
+from emulator.nv.ptx import tensor_copies
 from emulator.nv.ptx.bulk_ring import (
     NOWHERE,
     SPACES,
@@ -139,8 +139,8 @@ def tensor(t: PtxTranslator, i: PtxInstruction, m: Modifiers, groups: IrValue) -
 def rank_of(t: PtxTranslator, m: Modifiers) -> int:
     """Consume and return the number of dimensions, 1 to 5. Raises `PtxError` before sm_90."""
     word = m.need("1d", "2d", "3d", "4d", "5d")
-    if t.arch < tensor_maps.ARCH:
-        raise t.error(f"needs sm_{tensor_maps.ARCH}")
+    if t.arch < tensor_copies.ARCH:
+        raise t.error(f"needs sm_{tensor_copies.ARCH}")
     return int(word[0])
 
 

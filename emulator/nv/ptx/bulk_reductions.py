@@ -23,7 +23,7 @@ from emulator.nv.ptx import bulk, bulk_ring, mbarrier, tensor_copies
 from emulator.nv.ptx.counted import count_copy
 from emulator.nv.ptx.integers import is_signed
 from emulator.nv.ptx.statements import TYPES, PtxInstruction
-from emulator.nv.ptx.tensor_maps import read_map
+from emulator.nv.ptx.tensor_copies import read_map
 from emulator.simt import access, atomics
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _ALIKE = {"or": "and", "xor": "and", "dec": "inc", "max": "min"}
 def _run(lib: Library, space: str, operation: str, type_: str) -> str:
     """`ptx.bulk.reduce.SPACE.OP.TYPE(warp, target, source, pattern, first, last, site)`: reduce a run of elements.
 
-    Bytes [first, last) from `target` on are changed. The source is swizzled by `pattern` (`tensor_maps`), 0 for none.
+    Bytes [first, last) from `target` on are changed. The source is swizzled by `pattern` (`tensor_copies`), 0 for none.
     """
     bits = TYPES[type_]
     floating = type_.lstrip("b").startswith("f")

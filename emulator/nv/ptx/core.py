@@ -116,7 +116,7 @@ class PtxTranslator:
         """Register -> its value when it was read last, and that value with canonical NaNs."""
         self._scratch: dict[str, IrValue] = {}
         self.guesses: frozenset[int] = frozenset()
-        """The `id`s of loads that a compare-and-swap validates (`guesses`); empty unless races are checked."""
+        """The `id`s of loads that a compare-and-swap validates (`blocks.guesses`); empty unless races are checked."""
         self.instruction: PtxInstruction = PtxInstruction("nop", (), (), None, False, 0, "")
 
     @property

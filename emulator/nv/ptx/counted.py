@@ -27,8 +27,7 @@ from emulator.ir.findings import i32
 from emulator.ir.state import WARP
 from emulator.ir.vector import Spilled
 from emulator.nv.ptx import wgmma_tiles as tiles
-from emulator.nv.ptx.tensor_copies import each_row, take_coordinates
-from emulator.nv.ptx.tensor_maps import read_map
+from emulator.nv.ptx.tensor_copies import each_row, read_map, take_coordinates
 from emulator.simt.counting import CountedOperation, shared_counter
 
 if TYPE_CHECKING:

@@ -25,22 +25,20 @@ from emulator.nv.ptx import (  # noqa: F401 - importing one registers what its i
     convert,
     counted,
     floats,
-    hints,
     integers,
     legal,
     mbarrier,
     memory,
     mma,
     roots,
-    tensor_maps,
+    tensor_copies,
     warp,
     wgmma,
     wgmma_order,
     wmma,
 )
-from emulator.nv.ptx.blocks import ENDS, BasicBlock, blocks, polls, reads, warp_mask, writes
+from emulator.nv.ptx.blocks import ENDS, BasicBlock, blocks, guesses, polls, reads, warp_mask, writes
 from emulator.nv.ptx.core import MEANINGS, Modifiers, PtxTranslator, meaning, operands
-from emulator.nv.ptx.guesses import guesses
 from emulator.nv.ptx.integers import CARRY
 from emulator.nv.ptx.statements import TYPES, Operand, PtxError, PtxImm, PtxInstruction, PtxReg
 from emulator.nv.ptx.syntax import WITH_COORDINATES

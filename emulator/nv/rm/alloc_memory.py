@@ -32,7 +32,7 @@ from drivers.nv.layouts.status import NvStatus
 from emulator.nv.reports import RmRefused, page_fault
 from emulator.nv.rm.objects import Client, RmDevice, RmMemory, RmObject, VaSpaceObject, VirtualMemory, find
 from emulator.shared.backing import PAGE, Backing, page_up
-from emulator.shared.user_memory import first_unwritable
+from emulator.shared.emulated_kernel import first_unwritable
 from emulator.shared.vaspace import VaSpace
 from hcq.errors import DriverError
 

@@ -41,7 +41,7 @@ _LIMIT_S = 60.0
 
 
 class Bench:
-    """The machine (`emulator.amd.engines.machine.EngineMachine`) and one queue on it."""
+    """The machine (`emulator.amd.engines.bus.EngineMachine`) and one queue on it."""
 
     def __init__(
         self,

@@ -9,9 +9,8 @@ import pytest
 
 from emulator.amd.isa import programs
 from emulator.amd.isa.decode import decode
-from emulator.amd.isa.instruction import Instruction
+from emulator.amd.isa.instruction import Instruction, Reg, Word
 from emulator.amd.isa.opcodes import target
-from emulator.amd.isa.operands import Reg, Word
 from emulator.amd.isa.translate import read_kernel
 from emulator.amd.isa.waits import missing_waits, waited
 from emulator.ir.report import ReportKind, parse
@@ -19,7 +18,7 @@ from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import compiled
 
 if TYPE_CHECKING:
-    from emulator.amd.isa.operands import Operand
+    from emulator.amd.isa.instruction import Operand
 
 HALVES = """
 @l = internal addrspace(3) global [1024 x half] undef, align 16
