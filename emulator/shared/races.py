@@ -10,8 +10,8 @@ The vendor creates one `QueueWork` for each piece of engine work, with its `Vect
 memory that it accesses. The check runs only if the machine's sanitizers include races.
 
 The shadows of global memory record one launch at a time, so launches take turns (`Turns`). A waiting launch
-gets the shadows between two slices of the current launch, not at its end: the current launch may itself wait for a
-semaphore that the waiting one stores.
+gets the shadows between two slices of the current launch, not at its end: the current launch may itself wait
+for a semaphore that the waiting one stores.
 
 Not here: races inside one launch (`emulator.sanitizers`). Next: `waits`, the order of semaphores.
 """

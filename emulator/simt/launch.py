@@ -5,7 +5,6 @@ Not here: shape and options of a launch (`work`), its memory (`running`), the or
 launches that run in slices.
 """
 
-
 from __future__ import annotations
 
 import os
@@ -80,7 +79,7 @@ def _access(kind: ReportKind, other: int) -> str:
     return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
 
 
-def _nearest(
+def _nearest(  # noqa: PLR0917 - one finding's fields
     kind: ReportKind, work: LaunchWork, memory: AddressSpace, address: int, group: int, other: int
 ) -> str:
     """Return in words which memory is nearest to a record's address; "" if it has none."""
