@@ -87,6 +87,21 @@ def dispatch_fault(message: str, exception: QueueException) -> QueueFault:
     return QueueFault(FindingKind.LAUNCH, message, exception)
 
 
+def register_fault(message: str) -> QueueFault:
+    """Return the error of a launch whose registers or arguments do not fit its kernel."""
+    return dispatch_fault(message, QueueException.PACKET_DISPATCH_REGISTER_INVALID)
+
+
+def code_fault(message: str) -> QueueFault:
+    """Return the error of a launch whose code or descriptor is not valid."""
+    return dispatch_fault(message, QueueException.PACKET_DISPATCH_CODE_INVALID)
+
+
+def size_fault(message: str) -> QueueFault:
+    """Return the error of a launch whose sizes are not valid."""
+    return dispatch_fault(message, QueueException.PACKET_DISPATCH_DIM_INVALID)
+
+
 def changed_fault(message: str) -> QueueFault:
     """Return the error of memory that was changed while in use."""
     return QueueFault(FindingKind.LIFETIME, message)

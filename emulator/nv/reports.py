@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import traceback
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drivers.nv.layouts.fault import MmuAccess, MmuFaultType, RcCode
+from drivers.nv.layouts.status import NvStatus
 from emulator.shared.machine_report import FindingKind, MachineReport, QueueError
 from emulator.shared.vaspace import AccessKind, Miss
-
-if TYPE_CHECKING:
-    from drivers.nv.layouts.status import NvStatus
-
 
 __all__ = ["ChannelError", "FindingKind", "MachineReport", "RmRefused"]
 
@@ -44,6 +41,11 @@ class RmRefused(Exception):  # noqa: N818 - a reply, not a failure of the emulat
         super().__init__(f"{reason} (status {int(status):#x})")
         self.status = int(status)
         self.reason = reason
+
+
+def wrong(reason: str) -> RmRefused:
+    """Return the refusal of a call with an argument that is not valid (INVALID_ARGUMENT)."""
+    return RmRefused(NvStatus.INVALID_ARGUMENT, reason)
 
 
 class ChannelError(QueueError):

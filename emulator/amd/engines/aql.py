@@ -50,7 +50,17 @@ from emulator.amd.engines.maintenance import of_scopes
 from emulator.amd.engines.order import Sort, once
 from emulator.amd.engines.packets import PacketWait, decode, length, stores, wide
 from emulator.amd.engines.pm4 import Pm4
-from emulator.amd.reports import QueueFault, check, dispatch_fault, host_fault, packet_fault, unsupported
+from emulator.amd.reports import (
+    QueueFault,
+    check,
+    code_fault,
+    dispatch_fault,
+    host_fault,
+    packet_fault,
+    register_fault,
+    size_fault,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -331,16 +341,10 @@ class Aql:
         bus, target = self._bus, self._bus.gpu.profile.target
         where, what = packet.KERNEL_OBJECT, "the fetch of a kernel descriptor"
         if where % DESCRIPTOR_ALIGN or not where:
-            raise dispatch_fault(
-                f"kernel_object {where:#x} is not aligned to {DESCRIPTOR_ALIGN} bytes",
-                QueueException.PACKET_DISPATCH_CODE_INVALID,
-            )
+            raise code_fault(f"kernel_object {where:#x} is not aligned to {DESCRIPTOR_ALIGN} bytes")
         descriptor = Descriptor.from_bytes(bus.read(where, Descriptor.SIZE, what))
         if descriptor.check():
-            raise dispatch_fault(
-                f"the descriptor at {where:#x}: {'; '.join(map(str, descriptor.check()))}",
-                QueueException.PACKET_DISPATCH_CODE_INVALID,
-            )
+            raise code_fault(f"the descriptor at {where:#x}: {'; '.join(map(str, descriptor.check()))}")
         groups, block, last = _dimensions(bus, packet)
         if descriptor.group_segment_fixed_size > packet.GROUP_SEGMENT_SIZE:
             raise dispatch_fault(
@@ -349,10 +353,9 @@ class Aql:
                 QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID,
             )
         if descriptor.private_segment_fixed_size > packet.PRIVATE_SEGMENT_SIZE:
-            raise dispatch_fault(
+            raise register_fault(
                 f"private_segment_size {packet.PRIVATE_SEGMENT_SIZE}, the kernel has "
-                f"{descriptor.private_segment_fixed_size}",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                f"{descriptor.private_segment_fixed_size}"
             )
         generation = int(target.generation)
         properties = Properties.from_int(descriptor.kernel_code_properties)
@@ -376,25 +379,22 @@ class Aql:
         """Return the scratch bytes of a lane, after checks of the queue's scratch memory."""
         queue = self._queue()
         if queue.scratch_wave64_lane_byte_size < packet.PRIVATE_SEGMENT_SIZE:
-            raise dispatch_fault(
+            raise register_fault(
                 f"private_segment_size {packet.PRIVATE_SEGMENT_SIZE}, the queue has "
-                f"{queue.scratch_wave64_lane_byte_size} bytes of scratch a lane",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                f"{queue.scratch_wave64_lane_byte_size} bytes of scratch a lane"
             )
         if self._bus.machine.rejections.refuses("AQL queue", queue):
-            raise dispatch_fault(
+            raise register_fault(
                 "this machine takes no size of scratch in amd_queue_t, saw "
-                f"{queue.scratch_backing_memory_byte_size} bytes (quirk aql_scratch)",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                f"{queue.scratch_backing_memory_byte_size} bytes (quirk aql_scratch)"
             )
         size = TMPRING[int(self._bus.gpu.profile.target.generation)].from_int(queue.compute_tmpring_size)
         waves, bytes_of_wave = waves_of_scratch(self._bus, size)
         said = ScratchDescriptor.from_words(queue.scratch_resource_descriptor).BYTES
         if said < waves * bytes_of_wave:
-            raise dispatch_fault(
+            raise register_fault(
                 f"compute_tmpring_size reserves {waves} waves of {bytes_of_wave} bytes on an XCC, "
-                f"scratch_resource_descriptor has {said} bytes of it",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                f"scratch_resource_descriptor has {said} bytes of it"
             )
         xccs = len(self._cores)
         place, what = queue.scratch_backing_memory_location, f"scratch of {xccs} XCCs, {said} bytes each,"
@@ -448,10 +448,9 @@ def _dimensions(bus: Bus, packet: KernelDispatch) -> tuple[Dim3, Dim3, Dim3]:
     if not 1 <= packet.DIMENSIONS <= 3 or any(
         value != 1 for value in (*block[packet.DIMENSIONS :], *grid[packet.DIMENSIONS :])
     ):
-        raise dispatch_fault(
+        raise size_fault(
             f"{packet.DIMENSIONS} dimensions, a grid of {grid} work-items in workgroups of {block}: sizes "
-            "beyond the dimensions are 1",
-            QueueException.PACKET_DISPATCH_DIM_INVALID,
+            "beyond the dimensions are 1"
         )
     check_block(block, grid)
     if any(size > items for size, items in zip(block, grid, strict=True)):

@@ -35,7 +35,14 @@ from drivers.amd.layouts.registers import (
     register,
     register_names,
 )
-from emulator.amd.reports import dispatch_fault, packet_fault, unsupported
+from emulator.amd.reports import (
+    code_fault,
+    dispatch_fault,
+    packet_fault,
+    register_fault,
+    size_fault,
+    unsupported,
+)
 from emulator.shared.vaspace import AccessKind
 
 if TYPE_CHECKING:
@@ -171,9 +178,8 @@ def _written(registers: Mapping[int, int], place: int) -> int:
     """Return a register's value. Raises `QueueFault` if it was not written for this launch."""
     if place not in registers:
         name = ShRegister(place).name if place in set(ShRegister) else f"register {place:#x}"
-        raise dispatch_fault(
-            f"DISPATCH_DIRECT before {name} was written for this launch: it is another's, or unknown",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        raise register_fault(
+            f"DISPATCH_DIRECT before {name} was written for this launch: it is another's, or unknown"
         )
     return registers[place]
 
@@ -181,7 +187,7 @@ def _written(registers: Mapping[int, int], place: int) -> int:
 def check_block(block: Dim3, groups: Dim3) -> None:
     """Raise `QueueFault` for an empty grid, or a workgroup of no or more than 1,024 work-items."""
     if not all(groups):
-        raise dispatch_fault(f"a grid of {groups} workgroups", QueueException.PACKET_DISPATCH_DIM_INVALID)
+        raise size_fault(f"a grid of {groups} workgroups")
     threads = block[0] * block[1] * block[2]
     if not 1 <= threads <= MAX_THREADS:
         raise dispatch_fault(
@@ -233,9 +239,8 @@ def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirec
         items = groups
         groups, cut = whole_and_rest(items, block)
         if initiator.PARTIAL_TG_EN and cut != last:
-            raise dispatch_fault(
-                f"a grid of {items} work-items ends with workgroups of {cut}, COMPUTE_NUM_THREAD says {last}",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            raise register_fault(
+                f"a grid of {items} work-items ends with workgroups of {cut}, COMPUTE_NUM_THREAD says {last}"
             )
         if cut != block and not initiator.PARTIAL_TG_EN:
             bus.report_unverified(
@@ -283,20 +288,11 @@ def _check_initiator(initiator: Initiator, generation: int) -> None:
     """Raise `QueueFault` for an initiator that starts nothing, is not legal, or is not emulated."""
     found = initiator.check()
     if found:
-        raise dispatch_fault(
-            f"DISPATCH_INITIATOR: {'; '.join(map(str, found))}",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
-        )
+        raise register_fault(f"DISPATCH_INITIATOR: {'; '.join(map(str, found))}")
     if not initiator.COMPUTE_SHADER_EN:
-        raise dispatch_fault(
-            "DISPATCH_INITIATOR without COMPUTE_SHADER_EN starts nothing",
-            QueueException.PACKET_DISPATCH_CODE_INVALID,
-        )
+        raise code_fault("DISPATCH_INITIATOR without COMPUTE_SHADER_EN starts nothing")
     if initiator.CS_W32_EN and generation < 10:
-        raise dispatch_fault(
-            f"CS_W32_EN: gfx{generation} has waves of 64 lanes only",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
-        )
+        raise register_fault(f"CS_W32_EN: gfx{generation} has waves of 64 lanes only")
     rare = {
         "ORDERED_APPEND_ENBL", "ORDERED_APPEND_MODE", "TUNNEL_ENABLE", "RESTORE", "AMP_SHADER_EN",
         "PING_PONG_EN", "INTERLEAVE_2D_EN",
@@ -324,10 +320,7 @@ def _block(bus: Bus, values: list[int], generation: int, *, partial: bool) -> tu
     layout, known = NUM_THREAD[generation], _declared(generation)
     for value in values:
         if value & ~known:
-            raise dispatch_fault(
-                f"COMPUTE_NUM_THREAD {value:#x} has bits that no field declares",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
-            )
+            raise register_fault(f"COMPUTE_NUM_THREAD {value:#x} has bits that no field declares")
         if "INTERLEAVE_BITS" in layout.FIELDS and layout.FIELDS["INTERLEAVE_BITS"].extract(value):
             raise unsupported(f"COMPUTE_NUM_THREAD {value:#x}: work-items in tiles (INTERLEAVE_BITS)")
     x, y, z = (layout.FIELDS["FULL"].extract(value) for value in values)
@@ -339,10 +332,9 @@ def _block(bus: Bus, values: list[int], generation: int, *, partial: bool) -> tu
             )
         return (x, y, z), (x, y, z)
     if not (1 <= a <= x and 1 <= b <= y and 1 <= c <= z):
-        raise dispatch_fault(
+        raise register_fault(
             f"PARTIAL_TG_EN with last workgroups of {(a, b, c)}, others of {(x, y, z)}: wanted 1 to the full "
-            "size along each axis, and the full size where the grid ends with a whole workgroup",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            "size along each axis, and the full size where the grid ends with a whole workgroup"
         )
     return (x, y, z), (a, b, c)
 
@@ -372,9 +364,7 @@ def waves_of_scratch(bus: Bus, size: TmpringSize) -> tuple[int, int]:
     Raises `QueueFault` if either is 0.
     """
     if not size.WAVES or not size.WAVESIZE:
-        raise dispatch_fault(
-            f"SCRATCH_EN with TMPRING_SIZE {int(size):#x}", QueueException.PACKET_DISPATCH_REGISTER_INVALID
-        )
+        raise register_fault(f"SCRATCH_EN with TMPRING_SIZE {int(size):#x}")
     target = bus.gpu.profile.target
     waves = size.WAVES * (bus.gpu.profile.engines if target.scratch_waves_per_engine else 1)
     return waves, size.WAVESIZE * target.scratch_unit

@@ -28,9 +28,11 @@ from emulator.amd.isa.programs import PRIVATE_WINDOW, SHARED_WINDOW, decoded, tr
 from emulator.amd.isa.translate import KernelEntry
 from emulator.amd.reports import (
     changed_fault,
+    code_fault,
     dispatch_fault,
     kernel_fault,
     kernel_findings,
+    register_fault,
     stale_fault,
     unsupported,
 )
@@ -142,9 +144,7 @@ class Kernels:
         try:
             return self._steps(bus, launch, code, kernarg, began)
         except UsageError as error:
-            raise dispatch_fault(
-                f"{code.name} cannot be launched: {error}", QueueException.PACKET_DISPATCH_CODE_INVALID
-            ) from error
+            raise code_fault(f"{code.name} cannot be launched: {error}") from error
 
     def _find(self, bus: Bus, launch: DispatchLaunch) -> CachedCode:
         """Return the code of a launch: cached, kept and unchanged, or read from memory."""
@@ -161,10 +161,7 @@ class Kernels:
                 "invalidated the instruction cache"
             )
         if launch.code % CODE_ALIGN:
-            raise dispatch_fault(
-                f"code at {launch.code:#x} is not aligned to {CODE_ALIGN} bytes",
-                QueueException.PACKET_DISPATCH_CODE_INVALID,
-            )
+            raise code_fault(f"code at {launch.code:#x} is not aligned to {CODE_ALIGN} bytes")
         bus.space.executable(launch.code, 4, what)
         mapping = bus.space.map.find(launch.code)
         assert mapping is not None
@@ -368,17 +365,15 @@ def check(bus: Bus, launch: DispatchLaunch, code: CachedCode) -> tuple[int, byte
     granule = target.vgpr_granule[launch.lanes == 64]
     allocated = (launch.rsrc1.VGPRS + 1) * granule
     if code.registers > allocated or allocated > target.vgprs:
-        raise dispatch_fault(
-            f"the code names {code.registers} vector registers, RSRC1 gives it {allocated} of {target.vgprs}",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        raise register_fault(
+            f"the code names {code.registers} vector registers, RSRC1 gives it {allocated} of {target.vgprs}"
         )
     if target.generation == 9:  # vector and accumulation registers share one file
         first = 4 * (Rsrc3Gfx90a.from_int(launch.rsrc3).ACCUM_OFFSET + 1)
         if code.registers > first or first + code.accumulators > allocated:
-            raise dispatch_fault(
+            raise register_fault(
                 f"RSRC3 begins the accumulation registers at {first}; the code names {code.registers} vector "
-                f"and {code.accumulators} accumulation registers, RSRC1 gives it {allocated}",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                f"and {code.accumulators} accumulation registers, RSRC1 gives it {allocated}"
             )
     if launch.lds_bytes > target.lds_bytes:
         raise dispatch_fault(
@@ -391,10 +386,9 @@ def check(bus: Bus, launch: DispatchLaunch, code: CachedCode) -> tuple[int, byte
     _check_registers(bus, launch, code, descriptor)
     properties = Properties.from_int(descriptor.kernel_code_properties)
     if (launch.lanes == 32) != properties.WAVEFRONT_SIZE32:
-        raise dispatch_fault(
+        raise code_fault(
             f"the kernel is compiled for waves of {32 if properties.WAVEFRONT_SIZE32 else 64} lanes, the "
-            f"launch has {launch.lanes}",
-            QueueException.PACKET_DISPATCH_CODE_INVALID,
+            f"launch has {launch.lanes}"
         )
     if launch.lds_bytes < descriptor.group_segment_fixed_size:
         raise dispatch_fault(
@@ -402,10 +396,9 @@ def check(bus: Bus, launch: DispatchLaunch, code: CachedCode) -> tuple[int, byte
             QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID,
         )
     if launch.scratch_bytes < descriptor.private_segment_fixed_size:
-        raise dispatch_fault(
+        raise register_fault(
             f"{launch.scratch_bytes} bytes of scratch a lane (TMPRING_SIZE.WAVESIZE), the kernel has "
-            f"{descriptor.private_segment_fixed_size}",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            f"{descriptor.private_segment_fixed_size}"
         )
     return _arguments(bus, launch, descriptor, properties)
 
@@ -421,9 +414,8 @@ def _check_registers(bus: Bus, launch: DispatchLaunch, code: CachedCode, descrip
     for name, layout, given, wanted in pairs:
         own = _OWN_OF_DRIVER[name]
         if _without(layout, given, own) != _without(layout, wanted, own):
-            raise dispatch_fault(
-                f"{name} is {given:#010x}, the descriptor at {code.found} of the code has {wanted:#010x}",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            raise register_fault(
+                f"{name} is {given:#010x}, the descriptor at {code.found} of the code has {wanted:#010x}"
             )
 
 
@@ -440,10 +432,9 @@ def _arguments(
             continue
         values = launch.user_data[at : at + count]
         if None in values or len(values) < count:
-            raise dispatch_fault(
+            raise register_fault(
                 f"the kernel wants {name} in user SGPRs {at} to {at + count - 1}, which were not written "
-                "since the last launch",
-                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                "since the last launch"
             )
         if name == "KERNARG_SEGMENT_PTR":
             found = (values[1] or 0) << 32 | (values[0] or 0)
@@ -452,10 +443,9 @@ def _arguments(
         at += count
     preloaded = Preload.from_int(descriptor.kernarg_preload).LENGTH
     if at + preloaded > launch.rsrc2.USER_SGPR:
-        raise dispatch_fault(
+        raise code_fault(
             f"the descriptor counts {launch.rsrc2.USER_SGPR} user SGPRs, {at} lie before {preloaded} "
-            "preloaded words of arguments",
-            QueueException.PACKET_DISPATCH_CODE_INVALID,
+            "preloaded words of arguments"
         )
     if found is None or not descriptor.kernarg_size:
         return None
@@ -473,15 +463,13 @@ def _check_packet(bus: Bus, launch: DispatchLaunch, va: int, at: int) -> None:
     packet = KernelDispatch.from_words(bus.words(va, PACKET_WORDS, "the packet that DISPATCH_PTR points to"))
     said = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
     if said != launch.block:
-        raise dispatch_fault(
+        raise register_fault(
             f"user SGPRs {at} and {at + 1} are DISPATCH_PTR {va:#x}: workgroups of {said} there, of "
-            f"{launch.block} in the launch",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            f"{launch.block} in the launch"
         )
     items = (packet.GRID_SIZE_X, packet.GRID_SIZE_Y, packet.GRID_SIZE_Z)
     if whole_and_rest(items, launch.block)[0] != launch.groups:
-        raise dispatch_fault(
+        raise register_fault(
             f"user SGPRs {at} and {at + 1} are DISPATCH_PTR {va:#x}: {items} work-items in workgroups of "
-            f"{launch.block} there, {launch.groups} workgroups in the launch",
-            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            f"{launch.block} there, {launch.groups} workgroups in the launch"
         )

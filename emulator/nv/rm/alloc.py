@@ -32,7 +32,7 @@ from drivers.nv.layouts.rm_classes import (
 )
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import SANDBOX_REFUSES_CLASSES
-from emulator.nv.reports import RmRefused, page_fault
+from emulator.nv.reports import RmRefused, page_fault, wrong
 from emulator.nv.rm.alloc_channel import make_channel, make_ctxshare, make_engine, make_group
 from emulator.nv.rm.alloc_memory import make_memory, make_virtual
 from emulator.nv.rm.objects import (
@@ -81,14 +81,11 @@ def _device(
 ) -> RmObject:
     params = NV0080_ALLOC_PARAMETERS.from_bytes(block or bytes(NV0080_ALLOC_PARAMETERS.SIZE))
     if params.deviceId != machine.device_instance:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT,
-            f"there is no device instance {params.deviceId}, only {machine.device_instance}",
-        )
+        raise wrong(f"there is no device instance {params.deviceId}, only {machine.device_instance}")
     if params.hClientShare not in (0, client.handle):
         raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"hClientShare {params.hClientShare:#x} is no client")
     if params.replace(deviceId=0, hClientShare=0) != NV0080_ALLOC_PARAMETERS():
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"only deviceId and hClientShare are known: {params}")
+        raise wrong(f"only deviceId and hClientShare are known: {params}")
     return RmDevice(handle=handle, cls=cls)
 
 
@@ -96,7 +93,7 @@ def _subdevice(
     _machine: NvMachine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     if block is not None and NV2080_ALLOC_PARAMETERS.from_bytes(block).subDeviceId:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, "there is only subdevice 0")
+        raise wrong("there is only subdevice 0")
     return Subdevice(handle=handle, cls=cls)
 
 
@@ -107,7 +104,7 @@ def _usermode(
     if block is not None:
         params = NV_HOPPER_USERMODE_A_PARAMS.from_bytes(block)
         if params.check():
-            raise RmRefused(NvStatus.INVALID_ARGUMENT, str(params.check()[0]))
+            raise wrong(str(params.check()[0]))
         if params.bPriv:
             raise RmRefused(NvStatus.INSUFFICIENT_PERMISSIONS, "bPriv requests the privileged page")
         bar1 = params.bBar1Mapping
@@ -126,13 +123,9 @@ def _vaspace(
     if params.flags & ~known:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"vaspace flags {params.flags:#x}: {known:#x} are known")
     if params.index or params.vaStartInternal or params.vaLimitInternal or params.bigPageSize or params.pasid:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"only index GPU_NEW, flags, vaBase, vaSize are known: {params}"
-        )
+        raise wrong(f"only index GPU_NEW, flags, vaBase, vaSize are known: {params}")
     if params.vaBase + params.vaSize > 1 << machine.profile.space_bits:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"the address space ends above {machine.profile.space_bits} bits"
-        )
+        raise wrong(f"the address space ends above {machine.profile.space_bits} bits")
     return VaSpaceObject(
         handle=handle,
         cls=cls,
@@ -146,7 +139,7 @@ def _debugger(
 ) -> RmObject:
     params = NV83DE_ALLOC_PARAMETERS.from_bytes(block or b"")
     if params.hDebuggerClient_Obsolete:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, "hDebuggerClient_Obsolete must be 0")
+        raise wrong("hDebuggerClient_Obsolete must be 0")
     if params.hAppClient != client.handle:
         raise RmRefused(
             NvStatus.INVALID_OBJECT_HANDLE, f"hAppClient {params.hAppClient:#x} is not this client"
@@ -166,7 +159,7 @@ def _event(  # noqa: PLR0917 - the signature of all makers
 ) -> RmObject:
     params = NV0005_ALLOC_PARAMETERS.from_bytes(block or b"")
     if params.hParentClient not in (0, client.handle) or params.hClass != RmClass.NV01_EVENT_OS_EVENT:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"hParentClient or hClass is wrong: {params}")
+        raise wrong(f"hParentClient or hClass is wrong: {params}")
     source = find(client, params.hSrcResource, Subdevice, "hSrcResource")
     if source is not parent:
         raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, "the event's source is not its parent")
@@ -293,6 +286,6 @@ def _params(machine: NvMachine, rule: AllocationRule, cls: int, address: int, si
         _wrong_size(machine, cls, layout, size)
     if not address:
         if rule.required:
-            raise RmRefused(NvStatus.INVALID_ARGUMENT, f"class {cls:#x} needs {rule.layout}")
+            raise wrong(f"class {cls:#x} needs {rule.layout}")
         return None
     return bytearray(machine.user.read(address, layout.SIZE))

@@ -27,7 +27,7 @@ from drivers.nv.layouts.rm_classes import (
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.engines.channel import ChannelRun
 from emulator.nv.engines.engine import Setup
-from emulator.nv.reports import RmRefused
+from emulator.nv.reports import RmRefused, wrong
 from emulator.nv.rm.objects import (
     ChannelGroup,
     Client,
@@ -43,7 +43,6 @@ from emulator.nv.rm.objects import (
 if TYPE_CHECKING:
     from emulator.nv.machine.machine import NvMachine
 
-_WRONG = NvStatus.INVALID_ARGUMENT
 _CHANNEL_FIELDS = (
     "hObjectError",
     "hObjectBuffer",
@@ -65,11 +64,9 @@ def make_group(
     """Create a channel group (TSG) for one engine."""
     params = NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.from_bytes(block or b"")
     if params.engineType not in machine.engines:
-        raise RmRefused(
-            _WRONG, f"engineType {params.engineType:#x} is not present; there are {machine.engines}"
-        )
+        raise wrong(f"engineType {params.engineType:#x} is not present; there are {machine.engines}")
     if params.hObjectError or params.hObjectEccError or params.bIsCallingContextVgpuPlugin:
-        raise RmRefused(_WRONG, f"only hVASpace and engineType are known: {params}")
+        raise wrong(f"only hVASpace and engineType are known: {params}")
     space = find(client, params.hVASpace, VaSpaceObject, "hVASpace") if params.hVASpace else None
     needs = () if space is None else (space,)
     return ChannelGroup(handle=handle, cls=cls, engine=params.engineType, vaspace=space, needs=needs)
@@ -84,7 +81,7 @@ def make_ctxshare(
     parent.alive()
     params = NV_CTXSHARE_ALLOCATION_PARAMETERS.from_bytes(block)
     if parent.engine != EngineType.GR0:
-        raise RmRefused(_WRONG, "subcontexts are for the graphics engine")
+        raise wrong("subcontexts are for the graphics engine")
     if params.flags not in tuple(CtxshareFlags) or params.subctxId:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"flags or subctxId of {params} are not known")
     space = find(client, params.hVASpace, VaSpaceObject, "hVASpace")
@@ -104,18 +101,18 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
     empty = NV_CHANNEL_ALLOC_PARAMS()
     for name in params.FIELDS:
         if name not in _CHANNEL_FIELDS and getattr(params, name) != getattr(empty, name):
-            raise RmRefused(_WRONG, f"{name} = {getattr(params, name)} is not known")
+            raise wrong(f"{name} = {getattr(params, name)} is not known")
     flags = ChannelFlags.from_int(params.flags)
     if flags.check() or flags.PRIVILEGED_CHANNEL:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"channel flags {params.flags:#x}: {flags}")
     if params.hVASpace:
-        raise RmRefused(_WRONG, "hVASpace must be 0 under a channel group")
+        raise wrong("hVASpace must be 0 under a channel group")
     if params.engineType not in (0, parent.engine):
-        raise RmRefused(_WRONG, f"engine type {params.engineType:#x} is not the group's {parent.engine:#x}")
+        raise wrong(f"engine type {params.engineType:#x} is not the group's {parent.engine:#x}")
     share = _share(client, parent, params)
     space = parent.vaspace if share is None else share.vaspace
     if space is None:
-        raise RmRefused(_WRONG, "neither the group nor a context share has an address space")
+        raise wrong("neither the group nor a context share has an address space")
     setup = Setup(
         cls=cls,
         ring_va=params.gpFifoOffset,
@@ -154,13 +151,11 @@ def _share(client: Client, group: ChannelGroup, params: NV_CHANNEL_ALLOC_PARAMS)
 def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[RmMemory, int]:
     """Return the memory of a channel's user area, and the offset in it. Raises `RmRefused`."""
     if any(params.hUserdMemory[1:]) or any(params.userdOffset[1:]):
-        raise RmRefused(_WRONG, "only the first user area is used")
+        raise wrong("only the first user area is used")
     memory = find(client, params.hUserdMemory[0], RmMemory, "hUserdMemory")
     offset = params.userdOffset[0]
     if offset % USERD_BYTES or offset + USERD_BYTES > memory.size:
-        raise RmRefused(
-            _WRONG, f"userdOffset {offset:#x} is not aligned to {USERD_BYTES} or outside the memory"
-        )
+        raise wrong(f"userdOffset {offset:#x} is not aligned to {USERD_BYTES} or outside the memory")
     return memory, offset
 
 
@@ -174,7 +169,7 @@ def _notifier(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> RmMemory | Non
 def _check_ring(setup: Setup) -> None:
     """Raise `RmRefused` if the ring has a wrong size or is not mapped."""
     if setup.entries < 2 or setup.entries & (setup.entries - 1):
-        raise RmRefused(_WRONG, f"{setup.entries} ring entries: wanted a power of two")
+        raise wrong(f"{setup.entries} ring entries: wanted a power of two")
     size = setup.entries * GpfifoEntry.SIZE
     if setup.ring_va % GpfifoEntry.SIZE or setup.space.map.find(setup.ring_va, size) is None:
         raise RmRefused(
@@ -201,16 +196,12 @@ def make_engine(
             _same(block, wanted.to_bytes(), "NV_GR_ALLOCATION_PARAMETERS")
     elif block is None:
         if not graphics:
-            raise RmRefused(
-                _WRONG, "without parameters a copy class is the graphics engine's own copy engine"
-            )
+            raise wrong("without parameters a copy class is the graphics engine's own copy engine")
     else:
         engines = machine.graphics_engines if graphics else (parent.group.engine,)
         asked = NVB0B5_ALLOCATION_PARAMETERS.from_bytes(block)
         if asked.version != COPY_ALLOCATION_VERSION or asked.engineType not in engines:
-            raise RmRefused(
-                _WRONG, f"{asked}: wanted version {COPY_ALLOCATION_VERSION} and an engine of {engines}"
-            )
+            raise wrong(f"{asked}: wanted version {COPY_ALLOCATION_VERSION} and an engine of {engines}")
     if parent.has(cls):
         raise RmRefused(NvStatus.INVALID_STATE, f"the channel has class {cls:#x} already")
     if cls == machine.profile.generation.compute:
@@ -222,4 +213,4 @@ def make_engine(
 def _same(block: bytearray, wanted: bytes, name: str) -> None:
     """Raise `RmRefused` unless a structure has the only contents that are allowed."""
     if bytes(block) != wanted:
-        raise RmRefused(_WRONG, f"{name}: {bytes(block).hex()} is not {wanted.hex()}")
+        raise wrong(f"{name}: {bytes(block).hex()} is not {wanted.hex()}")

@@ -29,7 +29,7 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
 )
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import RmRefused, page_fault
+from emulator.nv.reports import RmRefused, page_fault, wrong
 from emulator.nv.rm.objects import Client, RmDevice, RmMemory, RmObject, VaSpaceObject, VirtualMemory, find
 from emulator.shared.backing import PAGE, Backing, page_up
 from emulator.shared.emulated_kernel import first_unwritable
@@ -185,9 +185,7 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
     bits = machine.profile.space_bits
     last = params.limit or (1 << bits) - 1
     if not params.offset < last < 1 << bits:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"addresses {params.offset:#x} to {last:#x}: {bits} bits are there"
-        )
+        raise wrong(f"addresses {params.offset:#x} to {last:#x}: {bits} bits are there")
     NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.store(block, limit=last)
     needs: tuple[RmObject, ...] = ()
     if params.hVASpace:
@@ -221,10 +219,7 @@ def map_dma(kernel: RmFiles, file: RmFile, params: Any) -> int:
         raise RmRefused(NvStatus.INVALID_FLAGS, "flags2 and kindOverride are not known")
     size = page_up(params.length)
     if not size or params.offset % PAGE or params.offset + params.length > memory.size:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT,
-            f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
-        )
+        raise wrong(f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}")
     va = params.dmaOffset if params.flags & _OFFSET_FIXED else _free_address(window, size)
     taken = window.space.overlapping(va, size)
     if va % PAGE or va < window.first or va + size - 1 > window.last or taken is not None:

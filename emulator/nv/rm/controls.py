@@ -16,7 +16,7 @@ from drivers.nv.layouts.debugger import MAX_SMS_PER_READ
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
-from emulator.nv.reports import RmRefused
+from emulator.nv.reports import RmRefused, wrong
 from emulator.nv.rm.controls_channel import CHANNEL_CONTROLS, ControlCall
 from emulator.nv.rm.objects import (
     ChannelGroup,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     Answer = Callable[[ControlCall[Any]], None]
 
-_WRONG = NvStatus.INVALID_ARGUMENT
 _OWNERS: Final[dict[int, type[RmObject]]] = {
     0x0000: Client,
     0x0080: RmDevice,
@@ -73,7 +72,7 @@ def _build_version(call: ControlCall[Client]) -> None:
         (params.pDriverVersionBuffer, params.pVersionBuffer, params.pTitleBuffer), texts, strict=True
     ):
         if address == 0 or len(text) >= params.sizeOfStrings:
-            raise RmRefused(_WRONG, f"a buffer of {params.sizeOfStrings} bytes at {address:#x} for {text!r}")
+            raise wrong(f"a buffer of {params.sizeOfStrings} bytes at {address:#x} for {text!r}")
         call.machine.user.write(address, text.encode() + b"\0")
     call.reply(changelistNumber=0, officialChangelistNumber=0)
 
@@ -97,7 +96,7 @@ def _gpu_ids(call: ControlCall[Client]) -> None:
 def _id_info(call: ControlCall[Client]) -> None:
     params = layout.NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS.from_bytes(call.block)
     if params.gpuId != call.machine.gpu_id:
-        raise RmRefused(_WRONG, f"there is no GPU {params.gpuId:#x}, only {call.machine.gpu_id:#x}")
+        raise wrong(f"there is no GPU {params.gpuId:#x}, only {call.machine.gpu_id:#x}")
     call.reply(
         gpuFlags=0,
         deviceInstance=call.machine.device_instance,
@@ -114,7 +113,7 @@ def _class_list(call: ControlCall[RmDevice]) -> None:
     classes = call.machine.profile.classes
     if params.classList:
         if params.numClasses < len(classes):
-            raise RmRefused(_WRONG, f"room for {params.numClasses} classes, there are {len(classes)}")
+            raise wrong(f"room for {params.numClasses} classes, there are {len(classes)}")
         call.machine.user.write(params.classList, b"".join(one.to_bytes(4, "little") for one in classes))
     call.reply(numClasses=len(classes))
 
@@ -126,25 +125,23 @@ def _class_list_2(call: ControlCall[RmDevice]) -> None:
 def _name(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.from_bytes(bytes(call.block).ljust(132, b"\0"))
     if params.gpuNameStringFlags:
-        raise RmRefused(_WRONG, "only the ASCII name is known (flags 0)")
+        raise wrong("only the ASCII name is known (flags 0)")
     call.reply(gpuNameString=call.machine.profile.gpu_name)
 
 
 def _gid(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_GPU_GET_GID_INFO_PARAMS.from_bytes(call.block)
     if params.index or params.flags != layout.GID_BINARY_SHA1:
-        raise RmRefused(
-            _WRONG, f"index {params.index}, flags {params.flags}: only the binary SHA1 id is known"
-        )
+        raise wrong(f"index {params.index}, flags {params.flags}: only the binary SHA1 id is known")
     call.reply(length=layout.GID_BYTES, data=call.machine.uuid)
 
 
 def _set_notification(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_EVENT_SET_NOTIFICATION_PARAMS.from_bytes(call.block)
     if params.event not in (layout.EVENT_RC_ERROR, layout.EVENT_FIFO_MTHD, layout.EVENT_GR_DEBUG_INTR):
-        raise RmRefused(_WRONG, f"event {params.event} is not known")
+        raise wrong(f"event {params.event} is not known")
     if params.action > layout.EVENT_ACTION_REPEAT:
-        raise RmRefused(_WRONG, f"action {params.action} is not known")
+        raise wrong(f"action {params.action} is not known")
     if not any(isinstance(child, RmEvent) for child in call.target.children):
         raise RmRefused(NvStatus.INVALID_STATE, f"{call.target} has no event: the event object comes first")
     if params.action and call.target.notifications.get(params.event):
@@ -155,7 +152,7 @@ def _set_notification(call: ControlCall[Subdevice]) -> None:
 def _route(block: bytearray, at: int) -> None:
     """Raise `RmRefused` if the route at offset `at` is not zero."""
     if any(block[at : at + layout.NV2080_CTRL_GR_ROUTE_INFO.SIZE]):
-        raise RmRefused(_WRONG, "a route is for MIG only")
+        raise wrong("a route is for MIG only")
 
 
 def _gr_info(call: ControlCall[Subdevice]) -> None:
@@ -175,7 +172,7 @@ def _gr_info(call: ControlCall[Subdevice]) -> None:
         at = params.grInfoList + i * entry.SIZE
         index = entry.from_bytes(call.machine.user.read(at, entry.SIZE)).index
         if index not in known:
-            raise RmRefused(_WRONG, f"GR information {index:#x} is not known")
+            raise wrong(f"GR information {index:#x} is not known")
         call.machine.user.write(at, entry(index=index, data=known[GrInfo(index)]).to_bytes())
 
 
@@ -183,7 +180,7 @@ def _context_size(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_GR_GET_CTX_BUFFER_SIZE_PARAMS.from_bytes(call.block)
     channel = find(call.client, params.hChannel, RmChannel, "hChannel")
     if channel.group.engine != EngineType.GR0:
-        raise RmRefused(_WRONG, "only channels of the graphics engine have context buffers")
+        raise wrong("only channels of the graphics engine have context buffers")
     call.reply(totalBufferSize=call.machine.profile.context_bytes)
 
 
@@ -221,7 +218,7 @@ def _tpc_mask(call: ControlCall[Subdevice]) -> None:
     gpc = layout.NV2080_CTRL_GR_GET_TPC_MASK_PARAMS.from_bytes(call.block).gpcId
     masks = call.machine.profile.tpc_masks
     if gpc >= len(masks):
-        raise RmRefused(_WRONG, f"there is no GPC {gpc}")
+        raise wrong(f"there is no GPC {gpc}")
     call.reply(tpcMask=masks[gpc])
 
 
@@ -237,11 +234,11 @@ def _fb_info(call: ControlCall[Subdevice]) -> None:
         FbInfo.L2CACHE_SIZE: _L2_KIB << 10,
     }
     if params.fbInfoListSize > len(params.fbInfoList):
-        raise RmRefused(_WRONG, f"{params.fbInfoListSize} questions, room is for {len(params.fbInfoList)}")
+        raise wrong(f"{params.fbInfoListSize} questions, room is for {len(params.fbInfoList)}")
     out = []
     for one in params.fbInfoList[: params.fbInfoListSize]:
         if one.index not in known:
-            raise RmRefused(_WRONG, f"FB information {one.index:#x} is not known")
+            raise wrong(f"FB information {one.index:#x} is not known")
         out.append(one.replace(data=known[FbInfo(one.index)]))
     call.reply(fbInfoList=tuple(out))
 
@@ -249,9 +246,7 @@ def _fb_info(call: ControlCall[Subdevice]) -> None:
 def _flush_cache(call: ControlCall[Subdevice]) -> None:
     params: Any = call.kind.from_bytes(call.block)
     if params.addressArraySize > len(params.addressArray):
-        raise RmRefused(
-            _WRONG, f"{params.addressArraySize} addresses, room is for {len(params.addressArray)}"
-        )
+        raise wrong(f"{params.addressArraySize} addresses, room is for {len(params.addressArray)}")
 
 
 def _arch_info(call: ControlCall[Subdevice]) -> None:
@@ -266,7 +261,7 @@ def _arch_info(call: ControlCall[Subdevice]) -> None:
 def _boost(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_PERF_BOOST_PARAMS.from_bytes(call.block)
     if params.flags not in _BOOSTS or params.duration == 0:
-        raise RmRefused(_WRONG, f"PERF_BOOST flags {params.flags:#x}, duration {params.duration}")
+        raise wrong(f"PERF_BOOST flags {params.flags:#x}, duration {params.duration}")
     call.target.boosted = True
 
 
@@ -283,7 +278,7 @@ def _sm_states(call: ControlCall[Debugger]) -> None:
     faults = _target_channel(call.client, call.target, params.hTargetChannel).run.faults
     first, count = params.startingSM, params.numSMsToRead
     if not 0 < count <= MAX_SMS_PER_READ:
-        raise RmRefused(_WRONG, f"{count} SMs at once: wanted 1 to {MAX_SMS_PER_READ}")
+        raise wrong(f"{count} SMs at once: wanted 1 to {MAX_SMS_PER_READ}")
     states = tuple(faults.sm(first + i) for i in range(count))
     call.reply(smErrorStateArray=states, mmuFault=faults.mmu_word)
 
@@ -301,7 +296,7 @@ def _target_channel(client: Client, target: Debugger, handle: int) -> RmChannel:
     if not target.target.live:
         raise RmRefused(NvStatus.INVALID_OBJECT, f"the compute object of {target} was freed")
     if handle and find(client, handle, RmChannel, "hTargetChannel") is not channel:
-        raise RmRefused(_WRONG, f"channel {handle:#x} is not the debugger's")
+        raise wrong(f"channel {handle:#x} is not the debugger's")
     return channel
 
 
@@ -318,7 +313,7 @@ def _exception_mask(call: ControlCall[Debugger]) -> None:
 def _mmu_debug(call: ControlCall[Debugger]) -> None:
     params: Any = call.kind.from_bytes(call.block)
     if params.action not in (1, 2):
-        raise RmRefused(_WRONG, f"MMU debug mode {params.action}: 1 enables, 2 disables")
+        raise wrong(f"MMU debug mode {params.action}: 1 enables, 2 disables")
     call.target.mmu_debug = params.action
 
 

@@ -17,7 +17,7 @@ from drivers.nv.layouts.debugger import NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS
 from drivers.nv.layouts.fault import MmuFaultType, RcCode
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import ChannelError, FindingKind, RmRefused
+from emulator.nv.reports import ChannelError, FindingKind, RmRefused, wrong
 from emulator.nv.rm.objects import ChannelGroup, Client, EngineObject, RmChannel, RmObject, Subdevice, find
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _schedule(call: ControlCall[Any], targets: list[RmChannel]) -> bool:
     """
     params: Any = call.kind.from_bytes(call.block)
     if any(call.block[1:]) or params.check():
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"only bEnable is known: {params}")
+        raise wrong(f"only bEnable is known: {params}")
     for one in targets if params.bEnable else []:
         if one.group.alive().engine == EngineType.GR0:
             if not any(isinstance(child, EngineObject) for child in one.children):
@@ -85,7 +85,7 @@ def _schedule_channel(call: ControlCall[RmChannel]) -> None:
 def _preempt(call: ControlCall[ChannelGroup]) -> None:
     params = layout.NVA06C_CTRL_PREEMPT_PARAMS.from_bytes(call.block)
     if params.check() or (params.timeoutUs and not params.bManualTimeout):
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"a time limit goes with bManualTimeout: {params}")
+        raise wrong(f"a time limit goes with bManualTimeout: {params}")
     call.machine.scheduler.wake()
 
 
@@ -96,7 +96,7 @@ def _token(call: ControlCall[RmChannel]) -> None:
 def _reset(call: ControlCall[RmChannel]) -> None:
     params = NV906F_CTRL_CMD_RESET_CHANNEL_PARAMS.from_bytes(call.block)
     if params.subdeviceInstance:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, "there is only subdevice 0")
+        raise wrong("there is only subdevice 0")
     call.machine.stop(
         call.target.run,
         ChannelError(RcCode.RESET_CHANNEL, FindingKind.ADVICE, "the channel was reset by its owner"),
@@ -123,7 +123,7 @@ def _disable(call: ControlCall[Subdevice]) -> None:
             NvStatus.INSUFFICIENT_PERMISSIONS, "pRunlistPreemptEvent is for the kernel's own clients"
         )
     if params.check() or params.numChannels > len(params.hChannelList) or params.bRewindGpPut:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"not known: {params}")
+        raise wrong(f"not known: {params}")
     channels = []
     for owner, handle in list(zip(params.hClientList, params.hChannelList, strict=True))[
         : params.numChannels

@@ -17,7 +17,7 @@ from drivers.kernel import fail
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.reports import RmRefused
+from emulator.nv.reports import RmRefused, wrong
 from emulator.nv.rm.objects import RmDevice, RmMemory, RmObject, Subdevice, Usermode, find
 from emulator.shared.backing import PAGE, page_up
 from emulator.shared.emulated_kernel import TEXT, FileDescription
@@ -87,13 +87,11 @@ def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: in
         text = f"descriptor {fd} is no frontend"
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, text)
+        raise wrong(text)
     local = isinstance(target, Usermode) or target.cls == RmClass.NV01_MEMORY_LOCAL_USER
     wanted = NvNode.GPU if local else NvNode.CTL
     if file.node is not wanted:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"{target} is mapped through {wanted.value}, not {file.path}"
-        )
+        raise wrong(f"{target} is mapped through {wanted.value}, not {file.path}")
     if file.context is not None:
         text = f"descriptor {fd} has a mapping already: each needs a fresh one"
         if kernel.machine.filtered:
@@ -125,10 +123,7 @@ def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int
         raise RmRefused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}")
     size = USERMODE_BYTES if isinstance(target, Usermode) else target.size
     if params.length == 0 or params.offset % PAGE or params.offset + params.length > size:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT,
-            f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes",
-        )
+        raise wrong(f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes")
     if value := kernel.machine.rejections.refuses("mapping", target, above):
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (quirk {value})")
     attach(kernel, target, params.offset, params.length, fd)
@@ -143,9 +138,7 @@ def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> No
     if params.flags & ~_CACHING_MASK:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"unmapping flags {params.flags:#x}")
     if kernel.machine.cookies.get(params.pLinearAddress) != (target, above):
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"{params.pLinearAddress:#x} is no mapping of {target} through {above}"
-        )
+        raise wrong(f"{params.pLinearAddress:#x} is no mapping of {target} through {above}")
     del kernel.machine.cookies[params.pLinearAddress]
 
 

@@ -20,7 +20,7 @@ from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
-from emulator.nv.reports import RmRefused
+from emulator.nv.reports import RmRefused, wrong
 from emulator.nv.rm import alloc, alloc_memory, controls, files
 from emulator.nv.rm.controls_channel import ControlCall
 from emulator.nv.rm.files import NvNode, RmFile
@@ -223,9 +223,7 @@ def _alloc_memory(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
         handle = params.hObjectNew or machine.new_handle(client)
         if params.hClass == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
             if outer.fd != _NO_FD:
-                raise RmRefused(
-                    NvStatus.INVALID_ARGUMENT, f"a descriptor of user pages has fd -1, not {outer.fd}"
-                )
+                raise wrong(f"a descriptor of user pages has fd -1, not {outer.fd}")
             made = alloc_memory.make_descriptor(machine, handle, params.flags, params.pMemory, params.limit)
         elif params.hClass == RmClass.NV01_MEMORY_SYSTEM:
             made = alloc_memory.make_system(machine, handle, params.flags, params.limit)
@@ -316,14 +314,12 @@ def _os_event(kernel: RmFiles, _file: RmFile, params: Any) -> None:
         or target is None
         or target.node not in (NvNode.CTL, NvNode.GPU)
     ):
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"client {params.hClient:#x} or descriptor {params.fd} is wrong"
-        )
+        raise wrong(f"client {params.hClient:#x} or descriptor {params.fd} is wrong")
     event = params.hClient, params.fd
     if add and event in kernel.machine.os_events:
         raise RmRefused(NvStatus.INSUFFICIENT_RESOURCES, f"descriptor {params.fd} is an event already")
     if not add and event not in kernel.machine.os_events:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"descriptor {params.fd} is not an event")
+        raise wrong(f"descriptor {params.fd} is not an event")
     kernel.machine.os_events ^= {event}
 
 

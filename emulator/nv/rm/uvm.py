@@ -19,7 +19,7 @@ from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand, UvmInitFlags
 from emulator.nv.profiles import SANDBOX_REFUSES_UVM
-from emulator.nv.reports import ChannelError, FindingKind, RmRefused
+from emulator.nv.reports import ChannelError, FindingKind, RmRefused, wrong
 from emulator.nv.rm import uvm_space
 from emulator.nv.rm.files import NvNode, RmFile
 from emulator.nv.rm.objects import Client, EngineObject, RmChannel, VaSpaceObject, find
@@ -76,22 +76,18 @@ def _in_order(uvm: UvmSpace, request: int, surprise: object) -> None:
 def _initialize(_kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_INITIALIZE_PARAMS) -> None:
     flags = int(params.flags)
     if flags & ~sum(UvmInitFlags):
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"flags {flags:#x} are not known")
+        raise wrong(f"flags {flags:#x} are not known")
     if uvm.mm_of is not None:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, "the descriptor is that of UVM_MM_INITIALIZE")
+        raise wrong("the descriptor is that of UVM_MM_INITIALIZE")
     if uvm.flags not in (None, flags):
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"the descriptor was initialized with flags {uvm.flags:#x}"
-        )
+        raise wrong(f"the descriptor was initialized with flags {uvm.flags:#x}")
     uvm.flags = flags
 
 
 def _mm_initialize(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MM_INITIALIZE_PARAMS) -> int:
     first = kernel.files.get(params.uvmFd)
     if first is None or first.uvm is None or first.uvm is uvm or first.uvm.flags is None:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"uvmFd {params.uvmFd} is no other, initialized descriptor of UVM"
-        )
+        raise wrong(f"uvmFd {params.uvmFd} is no other, initialized descriptor of UVM")
     if kernel.machine.filtered or first.uvm.shared:  # a sandbox forces the sharing mode (nv.md 7.1)
         return NvStatus.WARN_NOTHING_TO_DO
     if uvm.flags is not None or uvm.mm_of is not None:
@@ -128,7 +124,7 @@ def _client(kernel: RmFiles, fd: int, handle: int) -> Client:
     if file is None or file.node is not NvNode.CTL:
         if kernel.machine.filtered and fd >= 0:
             fail("ioctl", errno.EINVAL, f"rmCtrlFd {fd} is no frontend descriptor")
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"rmCtrlFd {fd} is no /dev/nvidiactl")
+        raise wrong(f"rmCtrlFd {fd} is no /dev/nvidiactl")
     return kernel.machine.client(handle, fd)
 
 
@@ -139,9 +135,9 @@ def _register_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GP
         text = f"rmCtrlFd {params.rmCtrlFd} is no frontend descriptor"
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, text)
+        raise wrong(text)
     if params.hSmcPartRef or params.hClient:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, "hClient and hSmcPartRef are for MIG")
+        raise wrong("hClient and hSmcPartRef are for MIG")
     if uvm.gpu:
         raise RmRefused(_STATE, "the GPU is registered already")
     if not any(one.node is NvNode.GPU for one in kernel.files.values()):

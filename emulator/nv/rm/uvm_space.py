@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmGpuCachingType, UvmGpuMappingAttributes, UvmGpuMappingType, UvmInitFlags
-from emulator.nv.reports import RmRefused
+from emulator.nv.reports import RmRefused, wrong
 from emulator.nv.rm.objects import RmMemory, find
 from emulator.shared.backing import PAGE, Backing
 
@@ -174,17 +174,15 @@ def free(_kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
 def _attributes(kernel: RmFiles, params: Any) -> UvmGpuMappingAttributes:
     """Return the attributes of a mapping for the GPU. Raises `RmRefused` for what is not known."""
     if params.gpuAttributesCount != 1:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT, f"gpuAttributesCount is {params.gpuAttributesCount}, there is one GPU"
-        )
+        raise wrong(f"gpuAttributesCount is {params.gpuAttributesCount}, there is one GPU")
     one: UvmGpuMappingAttributes = params.perGpuAttributes[0]
     check_gpu(kernel.machine, one.gpuUuid)
     if one.gpuMappingType not in tuple(UvmGpuMappingType) or one.gpuCachingType not in tuple(
         UvmGpuCachingType
     ):
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"mapping or caching type of {one} is not known")
+        raise wrong(f"mapping or caching type of {one} is not known")
     if one.gpuFormatType or one.gpuElementBits or one.gpuCompressionType:
-        raise RmRefused(NvStatus.INVALID_ARGUMENT, f"format, element bits and compression must be 0: {one}")
+        raise wrong(f"format, element bits and compression must be 0: {one}")
     return one
 
 
@@ -204,10 +202,7 @@ def map_external(
         raise RmRefused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
     uvm.claim(params.base, params.length, uvm.mapped)
     if params.offset % PAGE or params.offset + params.length > memory.size:
-        raise RmRefused(
-            NvStatus.INVALID_ARGUMENT,
-            f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
-        )
+        raise wrong(f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}")
     writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
     note, rest = "", memory.size - params.offset - params.length
     if params.offset == 0 and 0 < rest < min(_TAIL, params.length):
@@ -260,7 +255,7 @@ def peer(kernel: RmFiles, _uvm: UvmSpace, params: layout.UVM_ENABLE_PEER_ACCESS_
     """Refuse access between GPUs: there is only one."""
     check_gpu(kernel.machine, params.gpuUuidA)
     check_gpu(kernel.machine, params.gpuUuidB)
-    raise RmRefused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")
+    raise wrong("a GPU is not its own peer")
 
 
 def _compare_addresses(machine: NvMachine, memory: RmMemory, va: int, offset: int) -> None:
