@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emulator.ir.ir_text import element, lanes_of
-from emulator.simt import row_access
-from emulator.simt.row_access import PLAIN, SIGNED, UNSIGNED
+from emulator.simt import rows
+from emulator.simt.rows import PLAIN, SIGNED, UNSIGNED
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
@@ -46,7 +46,7 @@ class ValueOrigin:
     register: IrValue
     """A vector; of 32 bits if it is extended."""
     extended: str
-    """How the register is extended (`row_access.UNSIGNED`, `SIGNED` or `PLAIN`: not at all)."""
+    """How the register is extended (`rows.UNSIGNED`, `SIGNED` or `PLAIN`: not at all)."""
     shift: int = 0
     """Bits."""
     offset: IrValue | None = None
@@ -153,12 +153,12 @@ class Known:
         return self._origins.get(value.ref) or ValueOrigin(value, PLAIN)
 
     def shape(self, lib: Library, c: CodeBuilder, origin: ValueOrigin, mask: IrValue, size: int) -> IrValue:
-        """Return `row_access.shape` of an address's register, for accesses of `size` bytes."""
+        """Return `rows.shape` of an address's register, for accesses of `size` bytes."""
         step = size >> origin.shift
         key = origin.register.ref, mask.ref, step, origin.extended
         found = self._shapes.get(key)
         if found is None:
-            found = self._shapes[key] = row_access.shape(lib, c, origin.register, mask, step, origin.extended)
+            found = self._shapes[key] = rows.shape(lib, c, origin.register, mask, step, origin.extended)
         return found
 
     def lanes(self, c: CodeBuilder, bits: IrValue) -> IrValue:

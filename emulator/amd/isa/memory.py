@@ -25,9 +25,8 @@ from emulator.ir.addresses import STRONG, UNMARKED, address_type
 from emulator.ir.findings import i32
 from emulator.ir.ir_text import bits_of
 from emulator.sanitizers import sanitize, shadow_shared
-from emulator.simt import access, row_access
-from emulator.simt.row_access import PLAIN, SIGNED, UNSIGNED
-from emulator.simt.rows import structure
+from emulator.simt import access, rows
+from emulator.simt.rows import PLAIN, SIGNED, UNSIGNED, structure
 
 if TYPE_CHECKING:
     from emulator.amd.isa.values import IsaTranslator
@@ -149,7 +148,7 @@ def define_core(lib: Library) -> None:
     """Write the helpers of common accesses, and those that search for rows, at the start of an engine."""
     if access.quick(lib, "global"):
         for bits, step, extended in _SHAPES:
-            row_access.shape_helper(lib, bits, step, extended)
+            rows.shape_helper(lib, bits, step, extended)
     for space in ("global", "shared", "local"):
         for bits, count in ((16, 1), (32, 1), (32, 2), (32, 4)):
             for stores in (False, True):
@@ -176,13 +175,13 @@ def _by_rows(lib: Library, space: str, bits: int, count: int, extended: str, *, 
     def body(k: CodeBuilder, warp: IrValue, register: IrValue, *rest: IrValue) -> None:
         shift = rest[0] if extended else None
         offset, kind, *values, mask, site = rest[1:] if extended else rest
-        start, room, host = row_access.window(k, space, warp, site)
-        places = row_access.bases(lib, k, register, mask, start, shift, offset, extended)
+        start, room, host = rows.window(k, space, warp, site)
+        places = rows.bases(lib, k, register, mask, start, shift, offset, extended)
         offsets = [k.op("sub", place, start) for place in places]
         if stores:
-            row_access.try_store(k, kind, offsets, room, host, values, mask)
+            rows.store_shaped(k, kind, offsets, room, host, values, mask)
         else:
-            row_access.try_load(k, kind, offsets, room, host, bits, count)
+            rows.load_shaped(k, kind, offsets, room, host, bits, count)
         address = register
         if shift is not None:
             address = k.op(

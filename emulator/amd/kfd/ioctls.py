@@ -31,8 +31,8 @@ from drivers.amd.layouts.events import (
 )
 from drivers.amd.layouts.kfd import Call, MemFlags, Request, RuntimeMode
 from emulator.amd.kfd import ioctls_memory, ioctls_queues
-from emulator.amd.kfd.files import AmdNode, Asked
 from emulator.amd.kfd.gpu import VA_BITS, GpuSpace
+from emulator.amd.kfd.process import AmdNode, Asked
 from emulator.amd.kfd.refusal import NotEmulated, refuse
 from emulator.shared.backing import Backing
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emulator.amd.kfd.events import EventWaiter, KfdEvent
-    from emulator.amd.kfd.files import KfdFile, KfdFiles
+    from emulator.amd.kfd.process import KfdFile, KfdFiles
     from hcq.layout import Struct
 
 _MOST_EVENTS: Final = 4096

@@ -24,8 +24,8 @@ from drivers.amd.layouts.kfd import (
     kfd_ioctl_map_memory_to_gpu_args,
     kfd_ioctl_unmap_memory_from_gpu_args,
 )
-from emulator.amd.kfd.files import AmdNode, KfdFile, Shared
 from emulator.amd.kfd.gpu import TYPES, KfdBuffer
+from emulator.amd.kfd.process import AmdNode, KfdFile, Shared
 from emulator.amd.kfd.refusal import NotEmulated, refuse
 from emulator.shared.backing import PAGE, Backing, page_up
 from emulator.shared.emulated_kernel import first_unwritable
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
         kfd_ioctl_get_dmabuf_info_args,
         kfd_ioctl_import_dmabuf_args,
     )
-    from emulator.amd.kfd.files import Asked
     from emulator.amd.kfd.gpu import KfdGpu
-    from emulator.amd.kfd.process import KfdProcess
+    from emulator.amd.kfd.process import Asked, KfdProcess
 
 _KNOWN: Final = sum(MemFlags)
 _AVAILABLE_UNIT: Final = 2 << 20

@@ -30,9 +30,8 @@ from hcq.errors import DriverError
 
 if TYPE_CHECKING:
     from drivers.amd.layouts.kfd_unused import kfd_ioctl_set_cu_mask_args
-    from emulator.amd.kfd.files import Asked
     from emulator.amd.kfd.gpu import KfdGpu
-    from emulator.amd.kfd.process import KfdProcess
+    from emulator.amd.kfd.process import Asked, KfdProcess
 
 _EXCEPTIONS_SINCE: Final = 14
 """The minor version of the interface from which on RUNTIME_ENABLE must precede queues with exceptions."""

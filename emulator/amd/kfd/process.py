@@ -1,13 +1,14 @@
-"""The state of one process in the emulated kernel driver: GPUs, memory, events, queues.
+"""The state of one process in the emulated kernel driver: GPUs, memory, events, queues, open files.
 
 All descriptors of /dev/kfd share the state. It ends when the last of them is closed. `Hardware` is the
-interface of the emulated GPUs to the kernel driver.
+interface of the emulated GPUs to the kernel driver. `Asked` is an ioctl in progress.
 
 Not here: the calls (`ioctls`), the GPUs' engines (`emulator.amd.machine`). Next: `ioctls`.
 """
 
 from __future__ import annotations
 
+import enum
 import errno
 import itertools
 import os
@@ -16,16 +17,91 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.amd.kfd.events import KfdEvents
 from emulator.amd.kfd.refusal import refuse
+from emulator.shared.emulated_kernel import TEXT, FileDescription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from drivers.amd.layouts.kfd import Call, MemFlags
     from drivers.kernel import LinuxKernel
     from emulator.amd.kfd.gpu import GpuSpace, KfdBuffer, KfdGpu
     from emulator.amd.kfd.queues import QueueObject
     from emulator.amd.profiles import KernelProfile
+    from emulator.shared.backing import Backing
     from emulator.shared.emulated_kernel import UserMemory
+    from emulator.shared.scheduler import TurnLock
     from emulator.shared.surprises import Rejections
+    from hcq.layout import Struct
+
+
+class AmdNode(enum.Enum):
+    """The kind of an open file."""
+
+    KFD = "/dev/kfd"
+    RENDER = "render node"
+    DMABUF = "dma-buf"
+    TEXT = TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The memory that a dma-buf exports; the descriptor holds a reference to `backing`."""
+
+    owner: KfdGpu
+    backing: Backing
+    size: int
+    kind: MemFlags
+    flags: MemFlags
+
+
+@dataclass(slots=True, eq=False)
+class KfdFile(FileDescription):
+    """An open file."""
+
+    gpu: KfdGpu | None = None
+    """The GPU of a render node; None for other files."""
+    shared: Shared | None = None
+    """The memory of a dma-buf; None for other files."""
+    pid: int = field(default_factory=os.getpid)
+    """The process that opened it."""
+
+
+class KfdFiles(Protocol):
+    """The interface of the emulated kernel to ioctls."""
+
+    @property
+    def process(self) -> KfdProcess:
+        """The state of the process that has /dev/kfd open."""
+
+    @property
+    def files(self) -> dict[int, KfdFile]:
+        """The open files by descriptor."""
+
+    @property
+    def lock(self) -> TurnLock:
+        """The lock of the machine."""
+
+    def add_file(self, file: KfdFile) -> int:
+        """Give a file a descriptor, and return it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An ioctl of /dev/kfd in progress."""
+
+    kernel: KfdFiles
+    process: KfdProcess
+    file: KfdFile
+    call: Call
+    layout: type[Struct]
+    """The call's structure."""
+    block: bytearray
+    """The bytes of the structure, of the kernel's size; copied back to the caller afterwards."""
+
+    def answer(self, **values: int) -> None:
+        """Write fields of the structure, by name."""
+        self.layout.store(self.block, **values)
+
 
 MOST_QUEUES: Final = 1024
 """The most queues of a process on all GPUs (kfd_priv.h, KFD_MAX_NUM_OF_QUEUES_PER_PROCESS)."""

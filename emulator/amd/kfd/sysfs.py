@@ -5,7 +5,7 @@ with EPERM. Source: Linux 6.12 kfd_topology.c and amdgpu_discovery.c (docs/sourc
 latencies and caches are samples, not those of a board. Other ioctls of a render node are refused with their
 name (Linux amdgpu_kms.c, amdgpu_info_ioctl).
 
-Not here: open files (`files`), mmap of a node (`emulator.amd.machine.kernel`). Next:
+Not here: open files (`process`), mmap of a node (`emulator.amd.machine.kernel`). Next:
 `emulator.amd.profiles`, the properties of each GPU.
 """
 
@@ -36,8 +36,8 @@ from emulator.shared.backing import PAGE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emulator.amd.kfd.files import KfdFile, KfdFiles
     from emulator.amd.kfd.gpu import KfdGpu
+    from emulator.amd.kfd.process import KfdFile, KfdFiles
     from emulator.amd.profiles import KernelProfile
     from emulator.shared.surprises import Rejections
 

@@ -24,7 +24,7 @@ from drivers.amd.layouts.kfd import (
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
 from drivers.kernel import MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE, Mapping, fail
 from emulator.amd.kfd import ioctls, sysfs
-from emulator.amd.kfd.files import AmdNode, KfdFile
+from emulator.amd.kfd.process import AmdNode, KfdFile
 from emulator.amd.kfd.refusal import CallRefused, NotEmulated, Refusal, refuse
 from emulator.amd.kfd.sysfs import Sysfs
 from emulator.amd.machine.doorbells import DoorbellSlice, HdpFlush

@@ -16,8 +16,8 @@ from emulator.ir import jit
 from emulator.ir.library import Library, Sanitizers
 from emulator.ir.report import ReportKind
 from emulator.ir.vector import CodeBuilder, Declarations, IrValue
-from emulator.simt import row_access
-from emulator.simt.row_access import CONSECUTIVE, EQUAL, MIXED, PLAIN, SIGNED, UNSIGNED
+from emulator.simt import rows
+from emulator.simt.rows import CONSECUTIVE, EQUAL, MIXED, PLAIN, SIGNED, UNSIGNED
 from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled
@@ -36,7 +36,7 @@ def _shape(extended: str) -> Callable[[np.ndarray, int], int]:
     library = Library(32, jit.host(), Sanitizers())
     code = CodeBuilder(Declarations())
     at, mask = IrValue("ptr", "%at"), IrValue("i32", "%mask")
-    found = row_access.shape(library, code, code.load("<32 x i32>", at, align=4), mask, 4, extended)
+    found = rows.shape(library, code, code.load("<32 x i32>", at, align=4), mask, 4, extended)
     code.ret(found)
     body = code.function("probe", "i32", [at, mask])
     text, imports = library.module(body, code.declarations.declared, optimise=True)
