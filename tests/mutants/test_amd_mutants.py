@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.mutants.amd.packets import Stream
     from tests.mutants.emulated import Call
 
-APERTURES, APERTURES_ARGS = "GET_PROCESS_APERTURES_NEW", "kfd_ioctl_get_process_apertures_new_args"
+APERTURES = "GET_PROCESS_APERTURES_NEW"
 WAIT = [pm4.header(pm4.Opcode.WAIT_REG_MEM, 7), 0x13, 0x1000, 0x2, 5, 0xFFFF_FFFF, 4]
 
 

@@ -86,7 +86,6 @@ SECOND = Sizes(
     largest=(200, 320),
     elements=77_777,
 )  # fmt: skip
-LISTS = {"first": FIRST, "second": SECOND}
 
 
 def shapes(sizes: Sizes = FIRST) -> dict[str, UOp]:

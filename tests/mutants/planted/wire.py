@@ -331,13 +331,3 @@ class NoFence(Change):
     def fenced(self, wire: Interposed) -> bool:
         """Leave a fence out."""
         return not wire.now(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoBell(Change):
-    """The store to a doorbell is left out."""
-
-    def submit(self, wire: Interposed, submission: Submission, store: Store) -> Store:
-        """Leave it out."""
-        del submission
-        return None if wire.now(self) else store
