@@ -58,7 +58,7 @@ HELD_REGISTERS, AHEAD = 32, 40
 """Registers up to which fragments of queries stay, and up to which those of the next step are read ahead."""
 UNHELD_REGISTERS = (8, 24)
 """The same of fragments of queries that do not stay, where there are several or LLVM schedules."""
-LANES_PER_CYCLE, EXPONENTIAL = 128, 24
+LANES_PER_CYCLE, EXPONENTIAL = 128, 8
 """Lanes of a processor that compute in a cycle, and the operations on one score; for the estimate of time."""
 
 
@@ -224,7 +224,7 @@ def _cycles(a: _Attention, axes: tuple[Axis, Axis, Axis], depth: int, threads: i
     each += 2 * (threads // a.op.lanes) * keys.block * wide / SHARED_BYTES
     each *= max(1, 4 * target.warp / threads)
     groups = rows.count * prod([o.arg[1] for o in a.scores.others])
-    return float(-(-groups // target.cores) * keys.count * each)
+    return max(1.0, groups / target.cores) * keys.count * each
 
 
 def _stages(
