@@ -272,13 +272,14 @@ class OnlineSum:
             low = b.const(_F32, -math.inf)  # all scores so far are -inf: exp(x - 0) is 0
             base = b.select(b.cmp("oeq", newest, low), b.const(_F32, 0.0), newest)
             down = b.line("fneg", _F32, 1, (base,))
-            weights = [self._power(b.fma(x, scale, down)) for x in masked]
-            factor = self._power(b.alu("fsub", state.largest[row], base))
-            total = _tree(weights, self._sum)
+            # 2 ulp of float32: far more exact than a weight of 16 bits
+            weights = [b.line("exp2", _F32, 1, (b.fma(x, scale, down),)) for x in masked]
+            factor = b.line("exp2", _F32, 1, (b.alu("fsub", state.largest[row], base),))
             largest.append(newest)
-            totals.append(b.fma(state.totals[row], factor, total))
+            totals.append(b.fma(state.totals[row], factor, _tree(weights, self._sum)))
             factors.append(factor)
-            words.append([self._word(x, y) for x, y in zip(weights[::2], weights[1::2], strict=True)])
+            pairs = zip(weights[::2], weights[1::2], strict=True)
+            words.append([b.line("halves", dtypes.uint32, 1, pair, self.op.dtype) for pair in pairs])
         results = [
             b.alu("fmul", total, self._factors(number, factors)) for number, total in enumerate(state.results)
         ]
@@ -301,26 +302,18 @@ class OnlineSum:
         self, steps: int, read: Callable[[int], Sequence[list[list[Line]]]], sums: list[Line]
     ) -> list[Line]:
         """Return accumulators with the products of some steps added."""
-        later, few = read(0), self.online.ahead
+        later, b = read(0), self.b
         for step in range(steps):
-            here = later
-            if few and step + 1 < steps:
+            left, right = later
+            if self.online.ahead and step + 1 < steps:
                 later = read(step + 1)
-            self.b.line("phase", dtypes.bool, 1)
-            sums = self._one_step(here[0], here[1], sums)
-            if not few and step + 1 < steps:
-                self.b.line("phase", dtypes.bool, 1)
+            b.line("phase", dtypes.bool, 1)
+            pairs = zip([(x, y) for x in left for y in right], sums, strict=True)
+            sums = [b.line("matrix", s.dtype, s.lanes, (*x, *y, s), self.op) for (x, y), s in pairs]
+            if not self.online.ahead and step + 1 < steps:
+                b.line("phase", dtypes.bool, 1)
                 later = read(step + 1)
         return sums
-
-    def _one_step(
-        self, left: Sequence[list[Line]], right: Sequence[list[Line]], sums: list[Line]
-    ) -> list[Line]:
-        pairs = [(x, y) for x in left for y in right]
-        return [
-            self.b.line("matrix", total.dtype, total.lanes, (*x, *y, total), self.op)
-            for (x, y), total in zip(pairs, sums, strict=True)
-        ]
 
     def _masked(self, sums: list[Line], row: int) -> list[Line]:
         """Return the scores of a row of the thread, in the order of its keys; beyond the last key -inf."""
@@ -358,14 +351,6 @@ class OnlineSum:
     def _key_digits(self) -> list[Digit]:
         """Return the digits of the lane that count keys."""
         return [d for d in (self.op.d.row if self.turned else self.op.d.column) if d.of == "lane"]
-
-    def _power(self, x: Line) -> Line:
-        """Return 2 to the power of x, far more exact than a weight of 16 bits."""
-        return self.b.line("exp2", _F32, 1, (x,))
-
-    def _word(self, x: Line, y: Line) -> Line:
-        """Return two weights as a word of the second product."""
-        return self.b.line("halves", dtypes.uint32, 1, (x, y), self.op.dtype)
 
     def _factors(self, number: int, factors: list[Line]) -> Line:
         """Return the factor of each register of an accumulator of the second product."""
@@ -426,11 +411,8 @@ class OnlineSum:
         (digit,), to = self._key_digits(), self.op.a
         far = self.key.upcast // 2
         lanes = any(d.of == "lane" for d in to.column)
-        others = (
-            Digit("lane", digit.step, digit.size, far)
-            if lanes
-            else Digit("register", self.own, digit.size, far)
-        )
+        step = digit.step if lanes else self.own
+        others = Digit("lane" if lanes else "register", step, digit.size, far)
         return LaneMap(to.registers, to.row, (Digit("register", 1, self.own, 1), others))
 
 
@@ -459,7 +441,7 @@ def _unscaled(score: UOp, scores: UOp) -> tuple[UOp, float]:
     """Return a value and a positive factor whose product is the score: one multiplication then does both."""
     if score.op is Ops.MUL and score.src[0] is scores and score.src[1].op is Ops.CONST:
         factor = float(score.src[1].arg)
-        return (scores, factor) if 0 < factor < math.inf else (score, 1.0)
+        return (scores, factor) if 2.0**-64 < factor < 2.0**64 else (score, 1.0)
     if score.op is Ops.WHERE and score.src[2].op is Ops.CONST and score.src[2].arg == -math.inf:
         inner, factor = _unscaled(score.src[1], scores)
         return uop(Ops.WHERE, score.dtype, (score.src[0], inner, score.src[2])), factor

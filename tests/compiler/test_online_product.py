@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hcq
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import ordered
@@ -18,9 +19,11 @@ from compiler.pipeline import planned, steps
 from compiler.plan import online_product
 from compiler.rewrite.online_softmax import merged
 from compiler.schedule.scheduler import ScheduleItem, limits_on, schedule
+from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.evaluation.expr import uops
+from frontend.tuning.trial import Trial
 from hcq.errors import CompileError
 
 DEVICES = {
@@ -159,6 +162,21 @@ SIZES = [
 def test_values_of_every_small_size(arch, part) -> None:
     for k, sizes in enumerate(SIZES[part::16]):
         check(arch, sizes, ("none", "causal", "bool", "added")[(k + part) % 4], "float16")
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize("arch", DEVICES)
+def test_every_plan_has_the_values_of_the_estimated_one(arch) -> None:
+    (item,) = scheduled(attention(37, 70, 64, 40, is_causal=True), arch)
+    with hcq.open(DEVICES[arch]) as device:
+        trial = Trial(device, item.ast)
+        wanted = trial.results(trial.load(None))
+        space = Space(item.ast, target_of(arch))
+        found = space.moves(space.estimated().choice)
+        assert len(found) > 4
+        for one in found[::4]:
+            assert not trial.difference(wanted, trial.results(trial.load(one.choice)), least=2.0)
+        trial.close()
 
 
 def swapped(ast: UOp, old: UOp, new: UOp) -> UOp:
