@@ -9,6 +9,7 @@ Not here: computing (`block`), texts (`tokenizer`). Next: `sampling`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -127,6 +128,8 @@ class LanguageModel:
         self.decoder, self.path = decoder, path
         self._idle: Session | None = None
         """The session of the last generation, whose graphs and cache the next one may use."""
+        self._lock = threading.Lock()
+        """Held while `_idle` is taken: one generation has a session."""
 
     @property
     def description(self) -> Description:
@@ -242,7 +245,8 @@ class LanguageModel:
     def _session(self, batch: int, tokens: int) -> Session:
         """Return a session with slots for some tokens: the idle one if it fits, which is then in use."""
         wanted = tokens + CHUNKS[-1]
-        session, self._idle = self._idle, None
+        with self._lock:
+            session, self._idle = self._idle, None
         if session is None or session.batch != batch or session.slots < wanted:
             slots = max(_LEAST_SLOTS, 1 << (wanted - 1).bit_length())
             session = Session(self.decoder, batch, slots)
