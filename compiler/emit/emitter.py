@@ -47,7 +47,9 @@ class Emitter:
         self.env = self.index.env
         """The current unrolled position of each unit."""
         self.extents = Extents(self.b, self.index)
-        self.limits = loop_limits.LoopLimits(self.b, loop_limits.find(ast, self.free, plan.rows))
+        self.limits = loop_limits.LoopLimits(
+            self.b, loop_limits.find(ast, self.free, plan.rows), loop_limits.find_begins(ast, self.free)
+        )
         turn = max([s.turn for s in plan.steps if isinstance(s, Stage)], default=1)
         self.partials = Partials(self.b, self.index, self.limits, turn)
         self.axes: dict[UOp, Axis] = {axis.range: axis for axis in plan.every_axis()}

@@ -110,6 +110,7 @@ class Linearizer:
         """Write the limits of ranges, and end each axis at its own; return the branch that does any work."""
         b, e, limits = self.b, self.e, self.e.limits
         numbers = dict.fromkeys([limit.number for every in limits.found.values() for limit in every])
+        numbers |= dict.fromkeys(limits.before.values())
         limits.write({number: e.value(number) for number in numbers})
         some = e.extents.limit(self.plan.axes, limits)
         return None if some is None else b.enter_branch(some)

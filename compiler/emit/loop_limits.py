@@ -6,6 +6,9 @@ The loop ends at the number where a reduction combines its identity under a fals
 needs the value (`Ops.WITHIN`). Limits only shorten loops: lanes of the last vector or block that a mask
 excludes stay masked. A store beyond the number, inside the capacity, writes any value.
 
+A store in place of `where(mask, value, what is there)` has no effect where the mask is false. If the kernel
+sums nothing, its loops end at the mask's `coordinate < number`, and begin after its `number < coordinate`.
+
 An extent is the blocks of an output range that the code at the cursor computes. It begins as all blocks.
 Workgroups divide it, a limit ends it earlier, and inside a loop it is the blocks of one iteration.
 
@@ -62,11 +65,17 @@ class LoopLimit:
 class LoopLimits:
     """The limits of the ranges of one kernel."""
 
-    def __init__(self, b: Builder, found: Mapping[UOp, tuple[LoopLimit, ...]]) -> None:
+    def __init__(
+        self, b: Builder, found: Mapping[UOp, tuple[LoopLimit, ...]], before: Mapping[UOp, UOp]
+    ) -> None:
         self.b = b
         self.found = found
+        self.before = before
+        """For some ranges a number up to which values have no effect."""
         self.lines: dict[UOp, Line] = {}
         """For each range with limits the least of them, a register of the outermost block; not negative."""
+        self.begins: dict[UOp, Line] = {}
+        """For each range of `before` the first value with an effect."""
 
     def __contains__(self, r: object) -> bool:
         return r in self.lines
@@ -82,6 +91,9 @@ class LoopLimits:
                 line = _rounded_up(b, b.call("smax", line, b.index(0)), limit.divisor)
                 least = b.call("smin", least, line)
             self.lines[r] = least
+        for r, number in self.before.items():
+            line = b.add(indexing.resized(b, numbers[number], dtypes.int64), b.index(1))
+            self.begins[r] = b.call("smax", line, b.index(0))
 
     def blocks(self, r: UOp, size: int, most: Line) -> Line:
         """Return the number of blocks of `size` values of r that have an effect, at most `most`; may be 0."""
@@ -151,6 +163,33 @@ def _of_store(store: UOp, free: Free) -> dict[UOp, set[LoopLimit]]:
         for part in _conjuncts(value.src[0]):
             _add(found, part, free)
         value = value.src[1]
+    mask = _mask_of_kept(store)
+    if mask is not None and not any(n.op is Ops.REDUCE for n in free):
+        for part in _conjuncts(mask):
+            _add(found, part, free)
+    return found
+
+
+def _mask_of_kept(store: UOp) -> UOp | None:
+    """Return the mask of a store in place that keeps what is there where the mask is false, else None."""
+    value = store.src[2]
+    if value.op is not Ops.WHERE:
+        return None
+    kept = value.src[2]
+    return value.src[0] if kept.op is Ops.LOAD and kept.src[:2] == store.src[:2] else None
+
+
+def find_begins(ast: UOp, free: Free) -> dict[UOp, UOp]:
+    """Return for ranges of a kernel's only store a number up to which a store in place has no effect."""
+    if len(ast.src) != 1 or any(n.op is Ops.REDUCE for n in free):
+        return {}
+    mask = _mask_of_kept(ast.src[0]) if ast.src[0].op is Ops.STORE else None
+    found: dict[UOp, UOp] = {}
+    for part in _conjuncts(mask) if mask is not None else ():
+        if part.op is Ops.LT and part.src[0].dtype.is_int and not free[part.src[0]]:
+            place = _coordinate(part.src[1])
+            if place is not None and place.op is Ops.RANGE:
+                found.setdefault(place, part.src[0])
     return found
 
 
@@ -211,11 +250,16 @@ def _add(found: dict[UOp, set[LoopLimit]], part: UOp, free: Free) -> None:
     """Add the limits of the ranges of a comparison `coordinate < number`."""
     if part.op is not Ops.LT or not part.src[0].dtype.is_int or free[part.src[1]]:
         return
-    place = part.src[0]
-    while place.op is Ops.CAST and place.src[0].op in (Ops.CAST, Ops.IVALUE) and place.dtype.bits >= 32:
-        place = place.src[0]
-    if place.op is Ops.IVALUE and place.dtype.is_int:
-        _below(found, place.src[0], LoopLimit(part.src[1]))
+    place = _coordinate(part.src[0])
+    if place is not None:
+        _below(found, place, LoopLimit(part.src[1]))
+
+
+def _coordinate(x: UOp) -> UOp | None:
+    """Return the index of which an integer is the value, None if it is that of none."""
+    while x.op is Ops.CAST and x.src[0].op in (Ops.CAST, Ops.IVALUE) and x.dtype.bits >= 32:
+        x = x.src[0]
+    return x.src[0] if x.op is Ops.IVALUE and x.dtype.is_int else None
 
 
 def _below(found: dict[UOp, set[LoopLimit]], x: UOp, limit: LoopLimit) -> None:
@@ -287,6 +331,9 @@ class Extents(dict["UOp", Extent]):
             if axis.range in limits:
                 first, end, most = self[axis.range]
                 end = limits.blocks(axis.range, axis.block, end)
+                if axis.range in limits.begins:
+                    begin = b.alu("udiv", limits.begins[axis.range], b.index(axis.block))
+                    first = b.call("smax", first, begin)
                 self[axis.range] = Extent(first, end, most)
                 some = b.both(some, b.cmp("slt", first, end))
         return some

@@ -21,7 +21,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.checks import Shape, broadcast, whole, whole_or_none
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import convert, coordinate, number_like, spread
+from frontend.evaluation.constants import convert, coordinate, spread
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite
@@ -132,8 +132,8 @@ def place_at(x: T, value: T, start: T, axis: int) -> T:
 def only_at(x: T, new: T, start: T, size: int, axis: int) -> T:
     """Return the elements of new for start <= i < start + size of an axis, those of x elsewhere."""
     n = x.expr.shape[axis]
-    place = sub(_places(start, n), start)
-    inside = mul(lt(place, size), lt(number_like(place, -1), place))
+    place = _places(start, n)  # compared with numbers, by which a kernel's loops begin and end
+    inside = mul(lt(place, add(start, size)), lt(add(start, -1), place))
     shape = tuple([n if i == axis else 1 for i in range(len(x.expr.shape))])
     return where(apply(Ops.RESHAPE, shape, inside), new, x)
 

@@ -9,7 +9,7 @@ import pytest
 
 from compiler.dtype import dtypes
 from compiler.emit import linear
-from compiler.emit.loop_limits import LoopLimit, find
+from compiler.emit.loop_limits import LoopLimit, find, find_begins
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
@@ -57,6 +57,21 @@ def test_limits_have_the_order_of_ranges_and_numbers() -> None:
     assert list(found) == ranges
     for limits in found.values():
         assert [limit.number for limit in limits] == sorted(counts, key=lambda c: places[c])
+
+
+def test_a_store_that_keeps_what_is_there_begins_and_ends_at_its_mask() -> None:
+    i, r = loop(0, 8), loop(1, 4)
+    end = op("ADD", COUNT, uop(Ops.CONST, dtypes.int32, (), 3))
+    inside = op("AND", below(i, end), op("LT", COUNT, place(i)))
+
+    def found(value: UOp, kept: UOp) -> tuple[object, object]:
+        ast = sink(store(0, i, op("WHERE", inside, value, kept)))
+        return limits_of(ast), find_begins(ast, ranges_in(ast))
+
+    assert found(load(1, i), load(0, i)) == ({i: (LoopLimit(end),)}, {i: COUNT})
+    assert found(load(1, i), load(2, i)) == ({}, {})  # what another buffer has must be copied
+    assert found(load(1, i), load(0, symbolic.mod(i + 1, 8))) == ({}, {})  # another element
+    assert found(reduce(load(1, r), "ADD", r), load(0, i)) == ({}, {})  # stages follow all blocks
 
 
 def test_two_stores_of_a_kernel_need_the_same_limit() -> None:
@@ -128,8 +143,16 @@ def _chain() -> UOp:
     return sink(store(0, i, op("WITHIN", value.src[0], op("MUL", value.src[1], number(2.0)))))
 
 
+def _part() -> UOp:
+    i, first = loop(0, CAPACITY), load(2, symbolic.ZERO, dtypes.int32)
+    inside = op(
+        "AND", below(i, op("ADD", first, uop(Ops.CONST, dtypes.int32, (), 3))), op("LT", first, place(i))
+    )
+    return sink(store(0, i, op("WHERE", inside, load(1, i), load(0, i))))
+
+
 @pytest.mark.parametrize("arch", [ARCH, "sm_90a", "gfx1100"])
-@pytest.mark.parametrize("kernel", [_sum, _product, _chain])
+@pytest.mark.parametrize("kernel", [_sum, _product, _chain, _part])
 def test_no_loop_of_a_kernel_runs_over_the_capacity(kernel: Callable[[], UOp], arch: str) -> None:
     ast, plan = planned(kernel(), target_of(arch))
     lines = to_lines(ast, plan, arguments(kernel()))

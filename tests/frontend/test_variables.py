@@ -104,3 +104,17 @@ def test_a_bound_variable_changes_dtypes_as_a_python_number_does(dtype: str, sha
     ):  # fmt: skip
         assert with_variable.dtype is with_number.dtype
         np.testing.assert_array_equal(with_variable.numpy(), with_number.numpy())
+
+
+@pytest.mark.parametrize("device", ["cpu", "nv-emu", "amd-emu"])
+@pytest.mark.parametrize(("shape", "axis"), [((1,), 0), ((131,), 0), ((5, 33), 1), ((2, 64, 3), 1)])
+def test_a_part_written_at_a_variable_leaves_the_rest(device: str, shape: tuple[int, ...], axis: int):
+    want = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    x = Tensor(want, device=device).realize()
+    for size in {1, min(3, shape[axis]), shape[axis]}:
+        v = Variable("v", 0, shape[axis] - size)
+        for start in {0, v.high // 2, v.high}:
+            b, before = v.bind(start, device=device), (slice(None),) * axis
+            want[(*before, slice(start, start + size))] *= -2
+            x[(*before, slice(b, b + size))] = x[(*before, slice(b, b + size))] * -2
+            np.testing.assert_array_equal(x.numpy(), want)
