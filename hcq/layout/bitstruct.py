@@ -120,10 +120,10 @@ class BitStruct(RawLayout):
         cls.SOURCE = source or cls.SOURCE
         fields = cls.FIELDS | cls.FIXED
         for name, spec in list(vars(cls).items()):
-            if isinstance(spec, Field):
+            if spec is REMOVED:
                 fields.pop(name, None)
-                if spec is not REMOVED:
-                    fields[name] = cls._declare(name, spec)
+            elif isinstance(spec, Field):
+                fields[name] = cls._declare(name, spec)
         cls._refuse_overlap(fields)
         cls.FIELDS = {name: field for name, field in fields.items() if not field.fixed}
         cls.FIXED = {name: field for name, field in fields.items() if field.fixed}

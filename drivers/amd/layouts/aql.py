@@ -57,13 +57,10 @@ class Header(BitStruct, source=SOURCE):
     RELEASE_SCOPE: FenceScope = optional(12, 11)
 
 
-class KernelDispatch(BitStruct, words=PACKET_WORDS, source=SOURCE):
+class KernelDispatch(Header, words=PACKET_WORDS, source=SOURCE):
     """Launch a kernel; grid sizes are work-items."""
 
     TYPE: Type = bits(7, 0, default=Type.KERNEL_DISPATCH)
-    BARRIER: bool = optional(8)
-    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
-    RELEASE_SCOPE: FenceScope = optional(12, 11)
     DIMENSIONS: int = bits(17, 16)
     WORKGROUP_SIZE_X: int = bits(15, 0, word=1)
     WORKGROUP_SIZE_Y: int = bits(31, 16, word=1)
@@ -78,13 +75,10 @@ class KernelDispatch(BitStruct, words=PACKET_WORDS, source=SOURCE):
     COMPLETION_SIGNAL: int = optional(63, 0, word=14)
 
 
-class Pm4Ib(BitStruct, words=PACKET_WORDS, source=SOURCE):
+class Pm4Ib(Header, words=PACKET_WORDS, source=SOURCE):
     """Vendor packet: run an indirect buffer of PM4 words on every XCC."""
 
     TYPE: Type = bits(7, 0, default=Type.VENDOR_SPECIFIC)
-    BARRIER: bool = optional(8)
-    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
-    RELEASE_SCOPE: FenceScope = optional(12, 11)
     _format = const(31, 16, PM4_IB_FORMAT)
     IB_HEADER: int = bits(31, 0, word=1, doc="header of INDIRECT_BUFFER")
     IB_ADDRESS_LO: int = bits(31, 0, word=2)
@@ -95,13 +89,10 @@ class Pm4Ib(BitStruct, words=PACKET_WORDS, source=SOURCE):
     COMPLETION_SIGNAL: int = optional(63, 0, word=14)
 
 
-class BarrierAnd(BitStruct, words=PACKET_WORDS, source=SOURCE):
+class BarrierAnd(Header, words=PACKET_WORDS, source=SOURCE):
     """Wait until the values of all signals of the packet are 0."""
 
     TYPE: Type = bits(7, 0, default=Type.BARRIER_AND)
-    BARRIER: bool = optional(8)
-    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
-    RELEASE_SCOPE: FenceScope = optional(12, 11)
     DEP_SIGNAL: tuple[int, ...] = optional(63, 0, word=2, count=5, stride=64)
     COMPLETION_SIGNAL: int = optional(63, 0, word=14)
 
@@ -121,13 +112,10 @@ class BarrierValueCondition(enum.IntEnum):
     GTE = 3
 
 
-class BarrierValue(BitStruct, words=PACKET_WORDS, source=SOURCE):
+class BarrierValue(Header, words=PACKET_WORDS, source=SOURCE):
     """Vendor packet: wait for the masked value of one signal."""
 
     TYPE: Type = bits(7, 0, default=Type.VENDOR_SPECIFIC)
-    BARRIER: bool = optional(8)
-    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
-    RELEASE_SCOPE: FenceScope = optional(12, 11)
     _format = const(31, 16, BARRIER_VALUE_FORMAT)
     SIGNAL: int = bits(63, 0, word=2)
     VALUE: int = bits(63, 0, word=4)

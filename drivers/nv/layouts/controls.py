@@ -120,8 +120,8 @@ class NV2080_CTRL_FB_INFO(NV2080_CTRL_GR_INFO):
     """One query of the video memory."""
 
 
-class NV2080_CTRL_GR_GLOBAL_SM_ID(Struct, size=18, source=SOURCE):
-    """The position of one SM."""
+class NV2080_CTRL_GR_GLOBAL_SM_ID_570(Struct, size=12, source=SOURCE_570):
+    """The position of one SM, in the shorter record of branch 570."""
 
     gpcId: int = u16(0x0)
     localTpcId: int = u16(0x2)
@@ -129,6 +129,11 @@ class NV2080_CTRL_GR_GLOBAL_SM_ID(Struct, size=18, source=SOURCE):
     globalTpcId: int = u16(0x6)
     virtualGpcId: int = u16(0x8)
     migratableTpcId: int = u16(0xA)
+
+
+class NV2080_CTRL_GR_GLOBAL_SM_ID(NV2080_CTRL_GR_GLOBAL_SM_ID_570, size=18, source=SOURCE):
+    """The position of one SM."""
+
     ugpuId: int = u16(0xC)
     physicalCpcId: int = u16(0xE)
     virtualTpcId: int = u16(0x10)
@@ -294,17 +299,6 @@ class NVA06F_CTRL_BIND_PARAMS(Struct, size=4, source=SOURCE):
 
 class NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS(Struct, size=4, source=SOURCE):
     workSubmitToken: int = u32(0x0)
-
-
-class NV2080_CTRL_GR_GLOBAL_SM_ID_570(Struct, size=12, source=SOURCE_570):
-    """The position of one SM, in the shorter record of branch 570."""
-
-    gpcId: int = u16(0x0)
-    localTpcId: int = u16(0x2)
-    localSmId: int = u16(0x4)
-    globalTpcId: int = u16(0x6)
-    virtualGpcId: int = u16(0x8)
-    migratableTpcId: int = u16(0xA)
 
 
 class NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS_570(Struct, size=6168, source=SOURCE_570):

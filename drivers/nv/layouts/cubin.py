@@ -173,19 +173,11 @@ class Bank0Sm80(Struct, size=0x160, source=SOURCE):
     global_descriptor: int = u64(0x118)
 
 
-class Bank0Sm90(Struct, size=0x210, source=SOURCE):
+class Bank0Sm90(Bank0Sm80, size=0x210, source=SOURCE):
     """Driver words of constant bank 0, sm_90; the parameters follow."""
 
-    ntid: tuple[int, ...] = u32(0x00, count=3)
-    nctaid: tuple[int, ...] = u32(0x0C, count=3)
     shared_window: int = u64(0x18, doc="not read: the hardware supplies it")
-    local_window: int = u64(0x20)
-    stack_pointer: int = u32(0x28)
-    dynamic_shared_size: int = u32(0x2C)
-    grid_id: int = u64(0x30)
     constant_bank_3: int = u64(0xD0)
-    nsmid: int = u32(0x10C)
-    reserved_shared_size: int = u32(0x114)
     cluster_nctaid: tuple[int, ...] = u32(0x144, count=3)
     nclusterid: tuple[int, ...] = u32(0x15C, count=3)
     cluster_nctarank: int = u32(0x188)

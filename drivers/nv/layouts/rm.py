@@ -128,13 +128,8 @@ class nv_ioctl_alloc_os_event_t(Struct, size=16, source=SOURCE):
     Status: NvStatus = u32(0xC)
 
 
-class nv_ioctl_free_os_event_t(Struct, size=16, source=SOURCE):
+class nv_ioctl_free_os_event_t(nv_ioctl_alloc_os_event_t):
     """NV_ESC_FREE_OS_EVENT."""
-
-    hClient: int = u32(0x0)
-    hDevice: int = u32(0x4)
-    fd: int = i32(0x8)
-    Status: NvStatus = u32(0xC)
 
 
 class nv_ioctl_wait_open_complete_t(Struct, size=8, source=SOURCE):
@@ -218,8 +213,8 @@ class MapDmaFlags(BitStruct, source="nvos.h"):
     DMA_OFFSET_FIXED: bool = optional(15, doc="dmaOffset is the requested address")
 
 
-class NVOS46_PARAMETERS(Struct, size=64, source=SOURCE):
-    """NV_ESC_RM_MAP_MEMORY_DMA: maps memory into an address space that the resource manager owns."""
+class NVOS46_PARAMETERS_570(Struct, size=56, source="open-gpu-kernel-modules 570.211.01, nvos.h (nv.md 1.5)"):
+    """NV_ESC_RM_MAP_MEMORY_DMA of branch 570."""
 
     hClient: int = u32(0x0)
     hDevice: int = u32(0x4)
@@ -228,6 +223,13 @@ class NVOS46_PARAMETERS(Struct, size=64, source=SOURCE):
     offset: int = u64(0x10)
     length: int = u64(0x18)
     flags: int = u32(0x20)
+    dmaOffset: int = u64(0x28)
+    status: NvStatus = u32(0x30)
+
+
+class NVOS46_PARAMETERS(NVOS46_PARAMETERS_570, size=64, source=SOURCE):
+    """NV_ESC_RM_MAP_MEMORY_DMA: maps memory into an address space that the resource manager owns."""
+
     flags2: int = u32(0x24)
     kindOverride: int = u32(0x28)
     dmaOffset: int = u64(0x30)
@@ -297,17 +299,3 @@ class nv_ioctl_nvos33_parameters_with_fd(Struct, size=56, source=SOURCE):
 
     params: NVOS33_PARAMETERS = nested(0x0, NVOS33_PARAMETERS)
     fd: int = i32(0x30)
-
-
-class NVOS46_PARAMETERS_570(Struct, size=56, source="open-gpu-kernel-modules 570.211.01, nvos.h (nv.md 1.5)"):
-    """NV_ESC_RM_MAP_MEMORY_DMA of branch 570."""
-
-    hClient: int = u32(0x0)
-    hDevice: int = u32(0x4)
-    hDma: int = u32(0x8)
-    hMemory: int = u32(0xC)
-    offset: int = u64(0x10)
-    length: int = u64(0x18)
-    flags: int = u32(0x20)
-    dmaOffset: int = u64(0x28)
-    status: NvStatus = u32(0x30)

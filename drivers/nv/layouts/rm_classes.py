@@ -201,8 +201,10 @@ class NV2080_ALLOC_PARAMETERS(Struct, size=4, source=SOURCE):
     subDeviceId: int = u32(0x0)
 
 
-class NV_VASPACE_ALLOCATION_PARAMETERS(Struct, size=56, source=SOURCE):
-    """VASPACE, under the device, since branch 580."""
+class NV_VASPACE_ALLOCATION_PARAMETERS_570(
+    Struct, size=48, source="open-gpu-kernel-modules 570.211.01 (nv.md 1.5)"
+):
+    """VASPACE of branch 570, which has no pasid."""
 
     index: int = u32(0x0)
     flags: int = u32(0x4)
@@ -211,6 +213,11 @@ class NV_VASPACE_ALLOCATION_PARAMETERS(Struct, size=56, source=SOURCE):
     vaLimitInternal: int = u64(0x18)
     bigPageSize: int = u32(0x20)
     vaBase: int = u64(0x28)
+
+
+class NV_VASPACE_ALLOCATION_PARAMETERS(NV_VASPACE_ALLOCATION_PARAMETERS_570, size=56, source=SOURCE):
+    """VASPACE, under the device, since branch 580."""
+
     pasid: int = u32(0x30)
 
 
@@ -339,20 +346,6 @@ class NV0005_ALLOC_PARAMETERS(Struct, size=24, source=SOURCE):
     hClass: int = u32(0x8)
     notifyIndex: int = u32(0xC)
     data: int = u64(0x10)
-
-
-class NV_VASPACE_ALLOCATION_PARAMETERS_570(
-    Struct, size=48, source="open-gpu-kernel-modules 570.211.01 (nv.md 1.5)"
-):
-    """VASPACE of branch 570, which has no pasid."""
-
-    index: int = u32(0x0)
-    flags: int = u32(0x4)
-    vaSize: int = u64(0x8)
-    vaStartInternal: int = u64(0x10)
-    vaLimitInternal: int = u64(0x18)
-    bigPageSize: int = u32(0x20)
-    vaBase: int = u64(0x28)
 
 
 ALLOC_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(

@@ -181,18 +181,12 @@ class UVM_UNMAP_EXTERNAL_PARAMS(Struct, size=40, source=SOURCE):
     rmStatus: NvStatus = u32(0x20)
 
 
-class UVM_FREE_PARAMS(Struct, size=24, source=SOURCE):
+class UVM_FREE_PARAMS(UVM_CREATE_EXTERNAL_RANGE_PARAMS):
     """UVM_FREE up to branch 580: unmaps and frees a range."""
 
-    base: int = u64(0x0)
-    length: int = u64(0x8)
-    rmStatus: NvStatus = u32(0x10)
 
-
-class UVM_VALIDATE_VA_RANGE_PARAMS(Struct, size=24, source=SOURCE):
-    base: int = u64(0x0)
-    length: int = u64(0x8)
-    rmStatus: NvStatus = u32(0x10)
+class UVM_VALIDATE_VA_RANGE_PARAMS(UVM_CREATE_EXTERNAL_RANGE_PARAMS):
+    """The same fields."""
 
 
 class UVM_PAGEABLE_MEM_ACCESS_PARAMS(Struct, size=8, source=SOURCE):
