@@ -91,7 +91,9 @@ def test_the_arguments_that_there_are_are_listed():
         F.adaptive_avg_pool2d(x, 2, foo=1)
     with pytest.raises(UsageTypeError, match=r"Linear: too many .*; its arguments are x$"):
         nn.Linear(2, 2)(x, x)
-    with pytest.raises(UsageTypeError, match=r"Tensor: .*'grad'; its arguments are data=\(\), \*sizes, dtype="):
+    with pytest.raises(
+        UsageTypeError, match=r"Tensor: .*'grad'; its arguments are data=\(\), \*sizes, dtype="
+    ):
         Tensor([1.0], grad=True)  # type: ignore[call-arg]
     with pytest.raises(UsageTypeError, match=r"eye: .*; its arguments are rows, columns=None"):
         Tensor.eye(rws=3)
