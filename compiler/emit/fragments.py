@@ -71,11 +71,7 @@ def of_tiles(
     if isinstance(rows, TileRing) and isinstance(columns, TileRing):
         assert op is not None
         lane = matrix_lane(e)
-        m, n, _ = op.shape
-        return (
-            MatrixFragments(e, op, rows, op.a, op.d.row, m, lane),
-            MatrixFragments(e, op, columns, op.b, op.d.column, n, lane),
-        )
+        return MatrixFragments(e, op, rows, lane), MatrixFragments(e, op, columns, lane, columns=True)
     assert not isinstance(rows, TileRing)
     assert not isinstance(columns, TileRing)
     if op is None:
@@ -190,20 +186,18 @@ class WordFragments:
 class MatrixFragments:
     """The registers of matrix operations from a ring of tiles, in matrices of which lanes address rows."""
 
-    def __init__(  # noqa: PLR0917  # one caller
-        self, e: Emitter, op: MatrixOp, ring: TileRing, lanes: LaneMap, digits: Sequence[Digit], size: int,
-        lane: tuple[UOp, UOp, UOp]
-    ) -> None:  # fmt: skip
-        """An operation has `size` rows (columns); `lane` are (row in a matrix, low digit, high digit)."""
+    def __init__(
+        self, e: Emitter, op: MatrixOp, ring: TileRing, lane: tuple[UOp, UOp, UOp], *, columns: bool = False
+    ) -> None:
+        """The ring has rows of A, or `columns` of B; `lane` are (row in a matrix, low digit, high digit)."""
         self.e = e
         self.ring = ring
         self.axis = ring.axis
-        self.lanes = lanes
-        self.digits = digits
-        self.size = size
+        self.lanes, self.digits = (op.b, op.d.column) if columns else (op.a, op.d.row)
+        self.size = op.shape[columns]
         self.lane = lane
-        mine = prod([digit.size for digit in digits if digit.of == "lane"])
-        self.count = ring.axis.upcast * ring.axis.lanes * mine // size
+        mine = prod([digit.size for digit in self.digits if digit.of == "lane"])
+        self.count = ring.axis.upcast * ring.axis.lanes * mine // self.size
         self.words = self.step = ring.block // 2
         self.total = op.total
         self.base = warp_place(e, ring.axis, op)

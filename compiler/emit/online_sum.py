@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from compiler.dtype import dtypes
 from compiler.emit.fragments import Fragments, MatrixFragments, WordFragments, lane_number, matrix_lane
-from compiler.emit.products import vector_of
-from compiler.emit.shared_tiles import SharedTile, TileRing
+from compiler.emit.products import multiplied, vector_of
+from compiler.emit.shared_tiles import SharedTile, TileRing, block_start, in_rings
 from compiler.emit.workgroup_reduce import exchanged
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from compiler.emit.accesses import Memory
     from compiler.emit.emitter import Emitter
-    from compiler.emit.linear import Line, Loop
+    from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis, Online, Stage
 
@@ -49,6 +49,10 @@ class _State(NamedTuple):
     """For each row of the thread the largest score so far, times log2(e)."""
     totals: list[Line]
     """For each row the sum of exponentials of the keys of this thread."""
+
+    def lines(self) -> list[Line]:
+        """Return all values, as the loop carries them."""
+        return [*self.results, *self.largest, *self.totals]
 
 
 class OnlineSum:
@@ -120,10 +124,7 @@ class OnlineSum:
 
     def _block_of(self, number: Line) -> UOp:
         """Return the first key of a block as an index."""
-        counter = self.e.index.fresh(self.key.count)
-        if counter.op is Ops.RANGE:
-            self.e.index.bound[counter] = number
-        return symbolic.mul(counter, self.key.block)
+        return block_start(self.e, number, self.key.count, self.key.block)
 
     def _in_rings(self) -> _State:
         """Write the loop with asynchronous copies: those of later blocks run while a block is multiplied."""
@@ -131,46 +132,34 @@ class OnlineSum:
         query, keys, values = (
             TileRing(self.e, self.memory, s, s.ranges[-1], self._staged(s)) for s in stages
         )
-        lane, (m, n, _) = matrix_lane(self.e), self.op.shape
+        lane = matrix_lane(self.e)
         self._read(
-            MatrixFragments(self.e, self.op, query, self.op.a, self.op.d.row, m, lane),
-            MatrixFragments(self.e, self.op, keys, self.op.b, self.op.d.column, n, lane),
-            MatrixFragments(self.e, self.op, values, self.op.b, self.op.d.column, n, lane),
+            MatrixFragments(self.e, self.op, query, lane),
+            MatrixFragments(self.e, self.op, keys, lane, columns=True),
+            MatrixFragments(self.e, self.op, values, lane, columns=True),
         )
-        depth, count, zero = stages[1].depth, self._count(), b.index(0)
+        count, copied = self._count(), b.index(0)
 
         def copy(number: Line, slot: Line) -> None:
             start = self._block_of(number)
             self._from(start, lambda: keys.copy(symbolic.ZERO, slot))
             values.copy(start, slot)
 
-        query.select(zero)
-        query.copy(symbolic.ZERO, zero)
+        def start() -> list[Line]:
+            nonlocal copied
+            b.line("wait", dtypes.bool, 1, (), stages[1].depth - 1)
+            copied = b.line("barrier", dtypes.bool, 1)
+            return self._initial()
+
+        def block(number: Line, carried: list[Line], token: Line, later: Callable[[], None]) -> list[Line]:
+            later()
+            return self._block(self._state(carried), number, token, copied).lines()
+
+        query.select(b.index(0))
+        query.copy(symbolic.ZERO, b.index(0))
         b.line("commit", dtypes.bool, 1)
-        ahead = b.enter_loop(zero, b.index(depth - 1), 1, b.cursor)
-        branch = b.enter_branch(b.cmp("slt", ahead.index, count))
-        copy(ahead.index, ahead.index)
-        b.leave_branch(branch)
-        b.line("commit", dtypes.bool, 1)
-        b.leave_loop(ahead, [])
-        b.line("wait", dtypes.bool, 1, (), depth - 1)
-        copied = b.line("barrier", dtypes.bool, 1)
-        loop = b.enter_loop(zero, count, 1, b.cursor)
-        state = self._carried(loop)
-        slot, free = b.carry(loop, zero), b.carry(loop, b.index(depth - 1))
-        keys.select(slot)
-        values.select(slot)
-        b.line("wait", dtypes.bool, 1, (), depth - 2)
-        token = b.line("barrier", dtypes.bool, 1)
-        later = b.add(loop.index, b.index(depth - 1))
-        branch = b.enter_branch(b.cmp("slt", later, count))
-        copy(later, free)
-        b.leave_branch(branch)
-        b.line("commit", dtypes.bool, 1)
-        state = self._block(state, loop.index, token, copied)
-        after = b.add(slot, b.index(1))
-        after = b.select(b.cmp("eq", after, b.index(depth)), zero, after)
-        return self._left(loop, state, after, slot)
+        rings = (keys, values)
+        return self._state(in_rings(b, rings, count, least=0, copy=copy, start=start, block=block))
 
     def _in_tiles(self) -> _State:
         """Write the loop with vector loads: a block is loaded before all threads have used the one before."""
@@ -189,7 +178,7 @@ class OnlineSum:
         query.store(query.load(symbolic.ZERO, self.e.value))
         copied = b.line("barrier", dtypes.bool, 1)
         loop = b.enter_loop(b.index(0), self._count(), 1, b.cursor)
-        state = self._carried(loop)
+        state = self._state([b.carry(loop, value) for value in self._initial()])
         start = self._block_of(loop.index)
         loaded = [
             self._from(start, lambda: keys.load(symbolic.ZERO, self.e.value)),
@@ -199,7 +188,7 @@ class OnlineSum:
         for tile, words in zip((keys, values), loaded, strict=True):
             tile.store(words)
         state = self._block(state, loop.index, b.line("barrier", dtypes.bool, 1), copied)
-        return self._left(loop, state)
+        return self._state(b.leave_loop(loop, state.lines()))
 
     def _read(self, queries: Fragments, keys: Fragments, values: Fragments) -> None:
         """Set the readers of the tiles."""
@@ -219,22 +208,17 @@ class OnlineSum:
         """Return the values of the sum in a tile."""
         return next(r.staged for r in self.e.plan.reductions.values() if r.ranges == stage.ranges)
 
-    def _carried(self, loop: Loop) -> _State:
-        """Return the state before the first block, as values that the loop carries."""
-        b = self.b
+    def _initial(self) -> list[Line]:
+        """Return the lines of the state before the first block."""
+        b, rows = self.b, self.rows.upcast
         zero = b.const(_F32, 0.0, self.op.d.registers)
         low, none = b.const(_F32, -math.inf), b.const(_F32, 0.0)
-        return _State(
-            [b.carry(loop, zero) for _ in range(self.queries.count * self.values.count)],
-            [b.carry(loop, low) for _ in range(self.rows.upcast)],
-            [b.carry(loop, none) for _ in range(self.rows.upcast)],
-        )
+        return [zero] * (self.queries.count * self.values.count) + [low] * rows + [none] * rows
 
-    def _left(self, loop: Loop, state: _State, *others: Line) -> _State:
-        """Close the loop; return the state after it."""
-        found = self.b.leave_loop(loop, [*state.results, *state.largest, *state.totals, *others])
-        count, rows = len(state.results), self.rows.upcast
-        return _State(found[:count], found[count : count + rows], found[count + rows : count + 2 * rows])
+    def _state(self, lines: list[Line]) -> _State:
+        """Return the state of some lines, in the order of `_State.lines`."""
+        rows = self.rows.upcast
+        return _State(lines[: -2 * rows], lines[-2 * rows : -rows], lines[-rows:])
 
     def _count(self) -> Line:
         """Return the number of blocks that some row of the workgroup needs, at least 1."""
@@ -308,8 +292,7 @@ class OnlineSum:
             if self.online.ahead and step + 1 < steps:
                 later = read(step + 1)
             b.line("phase", dtypes.bool, 1)
-            pairs = zip([(x, y) for x in left for y in right], sums, strict=True)
-            sums = [b.line("matrix", s.dtype, s.lanes, (*x, *y, s), self.op) for (x, y), s in pairs]
+            sums = multiplied(b, self.op, left, right, sums)
             if not self.online.ahead and step + 1 < steps:
                 b.line("phase", dtypes.bool, 1)
                 later = read(step + 1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import register_type
 from compiler.emit import fragments
 from compiler.emit.linear import BundleProducts, LoadedFactor
-from compiler.emit.shared_tiles import TileRing
+from compiler.emit.shared_tiles import TileRing, block_start
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.targets.shared.matrix import SharedProducts
@@ -60,10 +60,9 @@ class Products:
         if rounds == 1:
             return self._round(symbolic.ZERO, sums, token)
         loop = b.enter_loop(b.index(0), b.index(rounds), 1, b.cursor)
-        counter = self.e.index.fresh(rounds)
-        self.e.index.bound[counter] = loop.index
+        start = block_start(self.e, loop.index, rounds, step)
         carried = [b.carry(loop, s) for s in sums]
-        return b.leave_loop(loop, self._round(symbolic.mul(counter, step), carried, token))
+        return b.leave_loop(loop, self._round(start, carried, token))
 
     def _round(self, start: UOp, sums: list[Line], token: Line) -> list[Line]:
         """Add the products of the unrolled words from `start` on."""
@@ -71,15 +70,8 @@ class Products:
         for at in range(0, self.rows.step, 1 if op is None else op.depth):
             left = self.rows.read(start, at, token)
             right = self.columns.read(start, at, token)
-            pairs = [(x, y) for x in left for y in right]
-            sums = [self._one(x, y, total) for (x, y), total in zip(pairs, sums, strict=True)]
+            sums = multiplied(self.b, op, left, right, sums)
         return sums
-
-    def _one(self, x: list[Line], y: list[Line], total: Line) -> Line:
-        """Return the accumulators of one operation with its products added."""
-        if self.op is None:
-            return self.b.fma(x[0], y[0], total)
-        return self.b.line("matrix", total.dtype, total.lanes, (*x, *y, total), self.op)
 
     def issue(self, sums: list[Line]) -> list[Line]:
         """Start the operations of a block that take tiles from shared memory, one for each step of k."""
@@ -103,6 +95,17 @@ class Products:
                 sources = [(sums[high * wide + n], upper + left) for n, left in found]
                 yield (row, unit), vector_of(self.b, sources)
 
+
+
+def multiplied(
+    b: Builder, op: MatrixOp | None, left: Sequence[list[Line]], right: Sequence[list[Line]],
+    sums: list[Line]
+) -> list[Line]:  # fmt: skip
+    """Return the accumulators of each operation, or of multiply-adds, with its products added."""
+    pairs = zip([(x, y) for x in left for y in right], sums, strict=True)
+    if op is None:
+        return [b.fma(x[0], y[0], total) for (x, y), total in pairs]
+    return [b.line("matrix", total.dtype, total.lanes, (*x, *y, total), op) for (x, y), total in pairs]
 
 
 def vector_of(b: Builder, sources: list[tuple[Line, int]]) -> Line:

@@ -6,7 +6,9 @@ kernel that transposes copies to tiles, and loads across them (`fill`).
 
 Asynchronous copies fill a ring of tiles, whose rows are rows of global memory: values along the sum, or along
 the operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and loads of fragments have no
-bank conflicts.
+bank conflicts. In a loop over n tiles (`in_rings`) copies of later blocks run while a block is used. Those of
+the first n - 1 blocks start before the loop. Each round waits for its block and for all threads, starts the
+copies to the tiles that the round before has used, and uses its block; so one barrier a round is enough.
 
 Not here: the choice of the tiles (`plan.shared_product`, `plan.transposes`), the products (`products`). Next:
 `staged_sum` and `linearize`, the callers.
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from compiler.dtype import DType
     from compiler.emit.accesses import Memory
+    from compiler.emit.builder import Builder
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
@@ -215,6 +218,14 @@ class SharedTile:
             b.line("store", self.dtype, lanes, (self.address(word, at), value), "aligned")
 
 
+def block_start(e: Emitter, number: Line, count: int, block: int) -> UOp:
+    """Return the first value of a block of a sum as an index; there are `count` blocks."""
+    counter = e.index.fresh(count)
+    if counter.op is Ops.RANGE:
+        e.index.bound[counter] = number
+    return symbolic.mul(counter, block)
+
+
 def _computed(operand: UOp) -> bool:
     """Return whether an operand is computed, and so may differ from 0 where all its loads are masked to 0."""
     nodes = inner_nodes((operand,))
@@ -364,3 +375,46 @@ class TileRing:
         base = self.address(self.tile(), row, symbolic.add(along, symbolic.const(near)))
         address = self.b.offset(base, self.b.index(far * self.pitch), dtypes.uint16)
         return self.b.line("fragments", dtypes.uint32, 4, (address, token), not self.along_sum)
+
+
+def in_rings(
+    b: Builder, rings: Sequence[TileRing], count: Line, *, least: int, copy: Callable[[Line, Line], None],
+    start: Callable[[], list[Line]],
+    block: Callable[[Line, list[Line], Line, Callable[[], None]], list[Line]]
+) -> list[Line]:  # fmt: skip
+    """Write the loop over `count` blocks of a sum, at least `least`; return the values after it.
+
+    `copy(number, slot)` starts the copies of a block to a place of the rings. `start()` returns the values
+    before the first block. `block(number, values, token, later)` returns those after a block, whose tiles are
+    filled at `token`, and calls `later` once where the copies of a later block may start: all threads have
+    used the tiles of the round before.
+    """
+    depth = rings[0].stage.depth
+    ahead = b.enter_loop(b.index(0), b.index(depth - 1), 1, b.cursor)
+    branch = b.enter_branch(b.cmp("slt", ahead.index, count)) if least < depth - 1 else None
+    copy(ahead.index, ahead.index)
+    if branch is not None:
+        b.leave_branch(branch)
+    b.line("commit", dtypes.bool, 1)
+    b.leave_loop(ahead, [])
+    values = start()
+    loop = b.enter_loop(b.index(0), count, 1, b.cursor)
+    carried = [b.carry(loop, value) for value in values]
+    slot, free = b.carry(loop, b.index(0)), b.carry(loop, b.index(depth - 1))
+    for ring in rings:
+        ring.select(slot)
+    b.line("wait", dtypes.bool, 1, (), depth - 2)
+    if rings[0].stage.layout.panel:  # operations read the tiles themselves
+        b.line("publish", dtypes.bool, 1)
+
+    def later() -> None:
+        number = b.add(loop.index, b.index(depth - 1))
+        branch = b.enter_branch(b.cmp("slt", number, count))
+        copy(number, free)
+        b.leave_branch(branch)
+        b.line("commit", dtypes.bool, 1)
+
+    following = block(loop.index, carried, b.line("barrier", dtypes.bool, 1), later)
+    after = b.add(slot, b.index(1))
+    after = b.select(b.cmp("eq", after, b.index(depth)), b.index(0), after)
+    return b.leave_loop(loop, [*following, after, slot])[: len(values)]

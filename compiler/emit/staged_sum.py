@@ -4,11 +4,9 @@ With vector loads there is one tile of each operand. For each block all threads 
 tiles, wait, and add the products of their part of the tiles. The loads from global memory for a block are
 before the barrier at which all threads have used the tiles of the block before.
 
-With asynchronous copies there are rings of n tiles: copies of later blocks run while a block is multiplied.
-The copies of the first n - 1 blocks start before the loop. Each round waits for its block and for all
-threads, starts the copies to the tiles that the round before has used, and adds the products of its block; so
-one barrier a round is enough. Operations that take tiles from shared memory start before these copies and end
-after them.
+With asynchronous copies there are rings of tiles (`shared_tiles.in_rings`): copies of later blocks run while
+a block is multiplied. Operations that take tiles from shared memory start before these copies and end after
+them.
 
 Not here: the choice of the tiles (`plan.shared_product`), other reductions (`reductions`, the caller).
 Next: `shared_tiles`, the copies; `products`, the operations.
@@ -20,9 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes, register_type
 from compiler.emit.products import Products
-from compiler.emit.shared_tiles import SharedTile, TileRing
-from compiler.ir import index as symbolic
-from compiler.ir.ops import Ops
+from compiler.emit.shared_tiles import SharedTile, TileRing, block_start, in_rings
 from compiler.ir.walk import bound_ranges
 
 if TYPE_CHECKING:
@@ -90,14 +86,11 @@ class StagedSum:
 
     def _start(self, number: Line) -> UOp:
         """Return the first value of a block of the sum as an index."""
-        counter = self.e.index.fresh(self.blocks)
-        if counter.op is Ops.RANGE:
-            self.e.index.bound[counter] = number
-        return symbolic.mul(counter, self.block)
+        return block_start(self.e, number, self.blocks, self.block)
 
     def in_rings(self, *stages: Stage) -> tuple[Products, list[Line]]:
         """Write the sum with a ring of tiles of each operand; return the products and their sums."""
-        b, depth, op = self.b, stages[0].depth, self.e.plan.matrix
+        b, op = self.b, self.e.plan.matrix
         assert op is not None
         rows, columns = rings = [TileRing(self.e, self.memory, s, self.k, self.block) for s in stages]
         products = Products(self.e, rows, columns)
@@ -106,38 +99,17 @@ class StagedSum:
             for ring in rings:
                 ring.copy(self._start(number), slot)
 
-        ahead = b.enter_loop(b.index(0), b.index(depth - 1), 1, b.cursor)
-        branch = None
-        if self.blocks < depth - 1:
-            branch = b.enter_branch(b.cmp("slt", ahead.index, b.index(self.blocks)))
-        copy(ahead.index, ahead.index)
-        if branch is not None:
-            b.leave_branch(branch)
-        b.line("commit", dtypes.bool, 1)
-        b.leave_loop(ahead, [])
-        sums = products.zeros()
-        loop = b.enter_loop(b.index(0), b.index(self.blocks), 1, b.cursor)
-        carried = [b.carry(loop, s) for s in sums]
-        slot, free = b.carry(loop, b.index(0)), b.carry(loop, b.index(depth - 1))
-        for ring in rings:
-            ring.select(slot)
-        b.line("wait", dtypes.bool, 1, (), depth - 2)
-        if op.shared:
-            b.line("publish", dtypes.bool, 1)
-        token = b.line("barrier", dtypes.bool, 1)
-        issued = products.issue(carried) if op.shared else []
-        later = b.add(loop.index, b.index(depth - 1))
-        branch = b.enter_branch(b.cmp("slt", later, b.index(self.blocks)))
-        copy(later, free)
-        b.leave_branch(branch)
-        b.line("commit", dtypes.bool, 1)
-        if op.shared:
-            added = [b.line("settle", s.dtype, s.lanes, (s,)) for s in issued]
-        else:
-            added = products.add(carried, token)
-        after = b.add(slot, b.index(1))
-        after = b.select(b.cmp("eq", after, b.index(depth)), b.index(0), after)
-        return products, b.leave_loop(loop, [*added, after, slot])[: len(sums)]
+        def block(_: Line, sums: list[Line], token: Line, later: Callable[[], None]) -> list[Line]:
+            if not op.shared:
+                later()
+                return products.add(sums, token)
+            issued = products.issue(sums)
+            later()
+            return [b.line("settle", s.dtype, s.lanes, (s,)) for s in issued]
+
+        least, start = self.blocks, products.zeros
+        sums = in_rings(b, rings, b.index(least), least=least, copy=copy, start=start, block=block)
+        return products, sums
 
 
 _LOOPS: Final[dict[Mechanism, Callable[..., tuple[Products, list[Line]]]]] = {

@@ -23,12 +23,12 @@ from compiler.plan.thread_vectors import ACCESS_BYTES
 from compiler.targets.shared.matrix import places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Edge
     from compiler.plan.matrix_product import Product
-    from compiler.targets.shared.matrix import MatrixOp
+    from compiler.targets.shared.matrix import Digit, MatrixOp
     from compiler.targets.shared.target import Target
 
 WORDS_PER_CYCLE = 8
@@ -94,6 +94,29 @@ def block_axis(  # noqa: PLR0917  # in the order of the fields of Axis
     return Axis(r, upcast, lanes, edge, threads, run, spread)
 
 
+def in_order(
+    r: UOp, digits: Sequence[Digit], size: int, count: int, *, lanes: int = 1, warps: tuple[int, int] = (1, 1)
+) -> Axis:
+    """Return an axis of `count` operations of `size` values each, in order; `warps` are (number, lanes)."""
+    registers = sorted([d for d in digits if d.of == "register"], key=lambda d: d.weight)
+    run = registers[0].size // lanes if registers[0].weight == 1 else 1
+    spread = next((d.weight for d in registers if d.weight > 1), size)
+    threads = [Threads(d.size, d.step, d.weight) for d in digits if d.of == "lane"]
+    threads += [Threads(warps[0], warps[1], size * count)] if warps[0] > 1 else []
+    mine = prod([d.size for d in registers]) * count
+    return block_axis(r, mine // lanes, lanes, tuple(threads), run, spread)
+
+
+def by_lanes(
+    r: UOp, digits: Sequence[Digit], count: int, *, lanes: int = 1, warps: tuple[int, int] = (1, 1)
+) -> Axis:
+    """Return an axis of `count` operations in the order of `places`: a lane's values are neighbours."""
+    strides, mine, block = places(digits, count)
+    threads = [Threads(d.size, d.step, strides[d]) for d in digits if d.of == "lane"]
+    threads += [Threads(warps[0], warps[1], block)] if warps[0] > 1 else []
+    return block_axis(r, mine // lanes, lanes, tuple(threads), 0, 0)
+
+
 def _splits(p: Product) -> Iterator[BlockSplit]:
     """Yield the candidates of multiply-adds: vectors of 4 columns where the results allow it."""
     for ty, tx, high, wide in THREAD_TILES:
@@ -111,24 +134,14 @@ def _matrix_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[BlockSp
     """Yield the candidates with a matrix operation: adjacent operations of a warp, and warps."""
     m, n, _ = op.shape
     for high, wide in ((32 // m, 64 // n), (32 // m, 32 // n)):
-        row_strides, mine, warp_rows = places(op.d.row, high)
-        column_strides, width, warp_columns = places(op.d.column, wide)
+        _, mine, warp_rows = places(op.d.row, high)
+        _, width, warp_columns = places(op.d.column, wide)
         if width > 8 or mine > 16:
             continue
         lanes = width if has_vectors(p, width) else 1
         for wy, wx in WARPS:
-            rows = block_axis(
-                p.rows, mine, 1,
-                (*[Threads(d.size, d.step, row_strides[d]) for d in op.d.row if d.of == "lane"],
-                 *([Threads(wy, op.lanes * wx, warp_rows)] if wy > 1 else [])),
-                0, 0,
-            )  # fmt: skip
-            columns = block_axis(
-                p.columns, width // lanes, lanes,
-                (*[Threads(d.size, d.step, column_strides[d]) for d in op.d.column if d.of == "lane"],
-                 *([Threads(wx, op.lanes, warp_columns)] if wx > 1 else [])),
-                0, 0,
-            )  # fmt: skip
+            rows = by_lanes(p.rows, op.d.row, high, warps=(wy, op.lanes * wx))
+            columns = by_lanes(p.columns, op.d.column, wide, lanes=lanes, warps=(wx, op.lanes))
             sums = mine * width
             operands = high * op.a.registers + wide * op.b.registers
             cycles = (1 + 16 * (1 / warp_rows + 1 / warp_columns)) * rows.block * columns.block / 1024
@@ -149,25 +162,12 @@ def _pipelined_splits(p: Product, op: MatrixOp, target: Target) -> Iterator[Bloc
     The estimate: a processor multiplies while fragments are loaded and tiles are written.
     """
     m, n, _ = op.shape
-    (row_lanes, row_register), (column_lanes, column_register) = (
-        sorted(digits, key=lambda d: d.of != "lane") for digits in (op.d.row, op.d.column)
-    )
-    lanes = column_register.size if has_vectors(p, column_register.size) else 1
+    (width,) = (d.size for d in op.d.column if d.of == "register")
+    lanes = width if has_vectors(p, width) else 1
     for high, wide in WARP_TILES:
         for wy, wx in WARPS:
-            rows = block_axis(
-                p.rows, row_register.size * high, 1,
-                (Threads(row_lanes.size, row_lanes.step, row_lanes.weight),
-                 *([Threads(wy, op.lanes * wx, m * high)] if wy > 1 else [])),
-                1, row_register.weight,
-            )  # fmt: skip
-            each = column_register.size // lanes
-            columns = block_axis(
-                p.columns, each * wide, lanes,
-                (Threads(column_lanes.size, column_lanes.step, column_lanes.weight),
-                 *([Threads(wx, op.lanes, n * wide)] if wx > 1 else [])),
-                each, n,
-            )  # fmt: skip
+            rows = in_order(p.rows, op.d.row, m, high, warps=(wy, op.lanes * wx))
+            columns = in_order(p.columns, op.d.column, n, wide, lanes=lanes, warps=(wx, op.lanes))
             area = rows.block * columns.block
             multiplied = area / MATRIX_PRODUCTS
             shared = 2 * (wy * wx * (m * high + n * wide) + rows.block + columns.block) / SHARED_BYTES
@@ -187,18 +187,8 @@ def _group_splits(p: Product, op: MatrixOp) -> Iterator[BlockSplit]:
     m, n, _ = op.shape
     lanes = 2 if has_vectors(p, 2) else 1
     for wy, wx in ((2, 1), (1, 1), (1, 2)):
-        rows = block_axis(
-            p.rows, 2, 1,
-            (*[Threads(d.size, d.step, d.weight) for d in op.d.row if d.of == "lane"],
-             *([Threads(wy, op.lanes * wx, m)] if wy > 1 else [])),
-            1, 8,
-        )  # fmt: skip
-        columns = block_axis(
-            p.columns, n // 4 // lanes, lanes,
-            (*[Threads(d.size, d.step, d.weight) for d in op.d.column if d.of == "lane"],
-             *([Threads(wx, op.lanes, n)] if wx > 1 else [])),
-            2 // lanes, 8,
-        )  # fmt: skip
+        rows = in_order(p.rows, op.d.row, m, 1, warps=(wy, op.lanes * wx))
+        columns = in_order(p.columns, op.d.column, n, 1, lanes=lanes, warps=(wx, op.lanes))
         area = rows.block * columns.block
         shared = 2 * (wy * wx * (m + n) + rows.block + columns.block) / SHARED_BYTES
         multiplied = area / GROUP_PRODUCTS

@@ -26,9 +26,9 @@ from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
 from compiler.ir.walk import bound_ranges
 from compiler.nest.kernel_shape import analyse
-from compiler.nest.loop_nest import Axis, LoopNest, Online, Reduction, Step, Threads
+from compiler.nest.loop_nest import Axis, LoopNest, Online, Reduction, Step
 from compiler.nest.nest_check import shared_estimate
-from compiler.plan.block_splits import MATRIX_PRODUCTS, SHARED_BYTES, block_axis, has_vectors
+from compiler.plan.block_splits import MATRIX_PRODUCTS, SHARED_BYTES, by_lanes, has_vectors, in_order
 from compiler.plan.choice import OnlineChoice
 from compiler.plan.matrix_product import Product
 from compiler.plan.proposal import Proposal
@@ -38,12 +38,12 @@ from compiler.targets.shared.matrix import places
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Stage
     from compiler.plan.proposal import KernelForm
-    from compiler.targets.shared.matrix import Digit, MatrixOp
+    from compiler.targets.shared.matrix import MatrixOp
     from compiler.targets.shared.target import Target
 
 LEAST_DEPTH, MOST_DEPTH = 16, 256
@@ -258,36 +258,14 @@ def _axes(a: _Attention, choice: OnlineChoice) -> tuple[Axis, Axis, Axis]:
     if not a.turned:
         lanes = 2 if has_vectors(a.values, 2) else 1
         return (
-            _natural(rows, op.d.row, m, choice.high, warps=(warps, op.lanes)),
-            _natural(key, op.d.column, n, choice.keys // n),
-            _natural(columns, op.d.column, n, width // n, lanes=lanes),
+            in_order(rows, op.d.row, m, choice.high, warps=(warps, op.lanes)),
+            in_order(key, op.d.column, n, choice.keys // n),
+            in_order(columns, op.d.column, n, width // n, lanes=lanes),
         )
     _, mine, _ = places(op.d.row, width // m)
     lanes = next(k for k in (8, 4, 2, 1) if mine % k == 0 and (k == 1 or has_vectors(a.values, k)))
     return (
-        _by_lanes(rows, op.d.column, choice.high, warps=(warps, op.lanes)),
-        _by_lanes(key, op.d.row, choice.keys // m),
-        _by_lanes(columns, op.d.row, width // m, lanes=lanes),
+        by_lanes(rows, op.d.column, choice.high, warps=(warps, op.lanes)),
+        by_lanes(key, op.d.row, choice.keys // m),
+        by_lanes(columns, op.d.row, width // m, lanes=lanes),
     )
-
-
-def _natural(
-    r: UOp, digits: Sequence[Digit], size: int, count: int, *, lanes: int = 1, warps: tuple[int, int] = (1, 1)
-) -> Axis:
-    """Return an axis of `count` operations of `size` values each, in order; `warps` are (number, lanes)."""
-    lane, register = sorted(digits, key=lambda d: d.of != "lane")
-    run = register.size // lanes if register.weight == 1 else 1
-    threads = [Threads(lane.size, lane.step, lane.weight)]
-    threads += [Threads(warps[0], warps[1], size * count)] if warps[0] > 1 else []
-    spread = size if register.weight == 1 else register.weight
-    return block_axis(r, register.size * count // lanes, lanes, tuple(threads), run, spread)
-
-
-def _by_lanes(
-    r: UOp, digits: Sequence[Digit], count: int, *, lanes: int = 1, warps: tuple[int, int] = (1, 1)
-) -> Axis:
-    """Return an axis of `count` operations in the order of `places`: a lane's values are neighbours."""
-    strides, mine, block = places(digits, count)
-    threads = [Threads(d.size, d.step, strides[d]) for d in digits if d.of == "lane"]
-    threads += [Threads(warps[0], warps[1], block)] if warps[0] > 1 else []
-    return block_axis(r, mine // lanes, lanes, tuple(threads), 0, 0)
