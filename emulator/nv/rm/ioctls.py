@@ -307,7 +307,7 @@ def _attach(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
 
 
 def _os_event(kernel: RmFiles, _file: RmFile, params: Any) -> None:
-    add = isinstance(params, rm.nv_ioctl_alloc_os_event_t)
+    add = not isinstance(params, rm.nv_ioctl_free_os_event_t)  # which derives from the other
     target = kernel.files.get(params.fd)
     if (
         params.hClient not in kernel.machine.clients
