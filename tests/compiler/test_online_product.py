@@ -164,6 +164,19 @@ def test_values_of_every_small_size(arch, part) -> None:
         check(arch, sizes, ("none", "causal", "bool", "added")[(k + part) % 4], "float16")
 
 
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("gfx1201", marks=pytest.mark.landing)])
+def test_rows_with_nan_or_infinite_scores_are_nan_as_in_pytorch(arch) -> None:
+    q, k, v = (Tensor.ones(1, 1, n, 64, device=DEVICES[arch]).cast("float16").realize() for n in (40, 70, 70))
+    mask = np.zeros((40, 70), np.float32)
+    mask[4, 66], mask[5, 2], mask[6], mask[9] = np.nan, np.inf, -np.inf, -np.inf
+    mask[6, 69] = np.nan
+    given = Tensor(mask, device=DEVICES[arch]).cast("float16").realize()
+    result = q.scaled_dot_product_attention(k, v, given).cast("float32").numpy()[0, 0]
+    wanted = np.ones((40, 64), np.float32)
+    wanted[[4, 5, 6]], wanted[9] = np.nan, 0
+    np.testing.assert_allclose(result, wanted, rtol=1e-3)
+
+
 @pytest.mark.landing
 @pytest.mark.parametrize("arch", DEVICES)
 def test_every_plan_has_the_values_of_the_estimated_one(arch) -> None:
