@@ -13,6 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
+from importlib import import_module
 from typing import Any, Final
 
 from compiler.dtype import DType, by_name, dtypes, promote
@@ -24,10 +25,11 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 _FUNCTIONAL: Final = frozenset({
-    "adaptive_avg_pool1d", "avg_pool1d", "batch_norm", "conv1d", "conv3d", "conv_transpose1d",
-    "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity", "embedding", "group_norm", "layer_norm",
-    "margin_ranking_loss", "max_pool1d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
-    "pixel_unshuffle", "poisson_nll_loss", "rms_norm", "triplet_margin_loss",
+    "adaptive_max_pool1d", "channel_shuffle", "adaptive_avg_pool1d", "avg_pool1d", "batch_norm", "conv1d",
+    "conv3d", "conv_transpose1d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
+    "embedding", "group_norm", "layer_norm", "margin_ranking_loss", "max_pool1d", "max_pool3d",
+    "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "rms_norm",
+    "triplet_margin_loss",
 })  # fmt: skip
 """Functions of `nn.functional` that are no methods, and functions of PyTorch's module, too."""
 HOMES: Final = {
@@ -41,12 +43,14 @@ HOMES: Final = {
         "frontend.autograd.grad_modes",
     ),
     **dict.fromkeys(("load", "save"), "frontend.nn.state.saving"),
+    **dict.fromkeys(("finfo", "iinfo"), "frontend.array_api.data_types"),
     **dict.fromkeys(("GradScaler", "autocast", "is_autocast_enabled"), "frontend.amp"),
     **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
 }
 """Names of the module -> the modules that define them."""
 CONSTANTS: Final = {
     "Size": tuple, "dtype": DType, "e": math.e, "inf": math.inf, "nan": math.nan, "pi": math.pi,
+    "newaxis": None,
 }  # fmt: skip
 """Numbers and types that are names of the module."""
 DTYPE_NAMES: Final = frozenset(
@@ -68,6 +72,8 @@ def find(name: str) -> Any:
 
     "long", "float" and the like are dtypes, although tensors have methods of these names.
     """
+    if name in ROWS:
+        return accepts_aliases(import_module("frontend.torch.rows").ROWS[name])
     if name in CONSTANTS:
         return CONSTANTS[name]
     if name in OWN:
@@ -321,6 +327,7 @@ def _typed(dtype: DType) -> Callable[..., Tensor]:
 
 
 BoolTensor, ByteTensor = _typed(dtypes.bool), _typed(dtypes.uint8)
+CharTensor, ShortTensor = _typed(dtypes.int8), _typed(dtypes.int16)
 IntTensor, LongTensor = _typed(dtypes.int32), _typed(dtypes.int64)
 HalfTensor, FloatTensor, DoubleTensor = (
     _typed(dtypes.float16), _typed(dtypes.float32), _typed(dtypes.float64),
@@ -354,5 +361,13 @@ _METHODS: Final = frozenset(
     + [name for row in METHODS for name in (*row.plain, *row.changing) if not name.startswith("_")]
 )
 _STATIC: Final = frozenset(name for row in METHODS if row.kind == "static" for name in row.plain)
-NAMES: Final = frozenset({*HOMES, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})
+ROWS: Final = frozenset({
+    "bilinear", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "pdist", "rrelu",
+    "can_cast", "chain_matmul", "combinations", "cumulative_trapezoid", "instance_norm", "is_floating_point",
+    "randint_like", "range", "rsub", "scalar_tensor", "unravel_index", "vander", "get_num_threads",
+    "set_num_threads", "alpha_dropout", "frombuffer", "get_num_interop_threads", "set_num_interop_threads",
+    "get_float32_matmul_precision", "set_float32_matmul_precision",
+})  # fmt: skip
+"""Functions of `frontend.torch.rows`."""
+NAMES: Final = frozenset({*HOMES, *ROWS, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})
 """All names that `find` and `HOMES` know."""

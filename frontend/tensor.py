@@ -307,8 +307,7 @@ class Tensor(Methods, Exchange):
     @property
     def is_leaf(self) -> bool:
         """Whether the tensor has no history: it was made by the user, or needs no gradient."""
-        others = [t for t in grad_state.wanting() if t is not self]
-        return self.expr.op is PARAM or not any(set(t.leaves) <= set(self.leaves) for t in others)
+        return self.expr.op is PARAM or not transfer.flows(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.

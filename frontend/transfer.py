@@ -110,4 +110,5 @@ def _wanted(part: tuple[Any, Leaves]) -> bool:
     leaves = set(part[1])
     marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
     moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}
-    return bool(written_since(part[1])) or bool(between(part, marked | moved))
+    written = any(leaf not in t.leaves for leaf, t in written_since(part[1]).items())
+    return written or bool(between(part, marked | moved))

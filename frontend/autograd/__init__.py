@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 from frontend.later import lazy
 
 if TYPE_CHECKING:
+    from frontend.autograd import functional
     from frontend.autograd.function import Function
     from frontend.autograd.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
     from frontend.autograd.gradients import grad, gradcheck
+    from frontend.torch.gradients import backward
 
-__all__ = ["Function", "enable_grad", "grad", "gradcheck", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "Function", "backward", "enable_grad", "functional", "grad", "gradcheck", "inference_mode", "no_grad",
+    "set_grad_enabled",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
     __getattr__, __dir__ = lazy(
@@ -23,6 +28,8 @@ if not TYPE_CHECKING:  # type checkers know all names
         __all__,
         {
             "Function": "frontend.autograd.function",
+            "backward": "frontend.torch.gradients",
+            "functional": "frontend.autograd.functional",
             **dict.fromkeys(("grad", "gradcheck"), "frontend.autograd.gradients"),
             **dict.fromkeys(
                 ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled"),

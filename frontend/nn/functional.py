@@ -12,6 +12,7 @@ Not here: the methods (`frontend.ops`), the layers (`frontend.nn`). Next: `losse
 from __future__ import annotations
 
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arguments.aliases import accepts_aliases, answer_module
@@ -48,6 +49,7 @@ METHODS: Final = frozenset({
     *("hardswish", "hardtanh", "interpolate", "leaky_relu", "log_softmax"),
     *("logsigmoid", "max_pool2d", "max_unpool2d", "mish", "normalize", "one_hot", "prelu"),
     *("relu", "relu6", "scaled_dot_product_attention", "selu", "sigmoid", "silu"),
+    *("celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "selu_", "threshold_"),
     *("softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
 })  # fmt: skip
 """Names of methods that have the arguments and the meaning of PyTorch's functions."""
@@ -284,6 +286,8 @@ def __getattr__(name: str) -> Any:
         function = _of_method(name) if name in METHODS else _of_layer(name)
         globals()[name] = accepts_aliases(function)
         return globals()[name]
+    if name in (rows := import_module("frontend.torch.rows").ROWS):
+        return accepts_aliases(rows[name])
     raise AttributeError(
         f"module 'frontend.nn.functional' has no attribute {name!r}"
         + (f"; there is Tensor.{name}, whose arguments may differ" if hasattr(Tensor, name) else "")

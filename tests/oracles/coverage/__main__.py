@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import frontend
 from frontend import Tensor
 from frontend import array_api as xp
+from frontend.methods import METHODS
 from tests.oracles.expressions import EXPRESSIONS
 from tests.oracles.gradients.cases import CASES
 from tools.arguments import command
@@ -112,10 +114,53 @@ def table(title: str, names: list[str], different: dict[str, str]) -> str:
         "|---|---|",
         f"| same, compared with PyTorch's recorded answers | {shown(recorded)} |",
         f"| same name, no recorded answer | {shown(others)} |",
-        *[f"| differs: {different[n]} | {shown([n])} |" for n in differs],
-        *[f"| missing: {why} | {shown(found)} |" for why, found in sorted(by_reason.items())],
+        f"| differs | {joined([(different[n], [n]) for n in differs])} |",
+        f"| missing | {joined(sorted(by_reason.items()))} |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def modules() -> str:
+    """Return the section of PyTorch's modules."""
+    texts = [path.read_text() for path in (HERE.parents[1] / "frontend/data/programs").glob("*.txt")]
+    texts += [path.read_text() for path in HERE.parent.glob("*.py")] + [" ".join(METHOD_NAMES)]
+    compared = set(re.findall(r"\w+", " ".join(texts)))
+    lines = [
+        "## PyTorch's modules",
+        "",
+        "Without complex, sparse, quantised, nested ones and layouts; compared in cases with answers.",
+        "",
+        "| module | names | there | compared | missing |",
+        "|---|---|---|---|---|",
+    ]
+    for line in (HERE / "modules.txt").read_text().splitlines():
+        module, _, text = line.partition(": ")
+        names = text.split()
+        there = [n for n in names if member(f"{module}.{n}")]
+        known = [n for n in there if n.rpartition(".")[2] in compared]
+        missing = shown([n for n in names if n not in there])
+        share = f"{len(there)} ({len(there) / len(names):.0%})"
+        lines.append(f"| `{module}` | {len(names)} | {share} | {len(known)} | {missing} |")
+    return "\n".join(lines) + "\n"
+
+
+def joined(groups: list[tuple[str, list[str]]]) -> str:
+    """Return names with what is said of them, for a cell of the table."""
+    return "; ".join([f"{shown(names)} {why}" for why, names in groups]) or "-"
+
+
+METHOD_NAMES: Final = [name for row in METHODS for name in row.plain]
+"""Methods, whose functions of the module are the same: tests compare each."""
+
+
+def member(name: str) -> bool:
+    """Return whether PyTorch's dotted name is there."""
+    found: object = frontend
+    for part in name.split(".")[1:]:
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
 
 
 def shown(names: list[str]) -> str:
@@ -155,18 +200,14 @@ SUITE: Final = (
 
 def suite() -> list[str]:
     """Return the lines about the standard's test suite, which is run by hand."""
-    total = sum(n for _, n, _ in SUITE)
+    failed = "; ".join([f"{n} {outcome}: {why}" for outcome, n, why in SUITE[1:]])
     return [
         "",
         (
             "The standard's test suite (`array-api-tests` at 55fcc601, with a default where it takes the "
-            "widest complex dtype; `--max-examples 4 --disable-deadline`): "
-            f"{SUITE[0][1]} of {total} tests pass."
+            f"widest complex dtype; `--max-examples 4 --disable-deadline`): {SUITE[0][1]} of "
+            f"{sum(n for _, n, _ in SUITE)} tests pass ({SUITE[0][2]}); {failed}."
         ),
-        "",
-        "| outcome | tests | |",
-        "|---|---|---|",
-        *[f"| {outcome} | {n} | {why} |" for outcome, n, why in SUITE],
     ]
 
 
@@ -188,8 +229,8 @@ def array_api() -> str:
         "| state | names |",
         "|---|---|",
         f"| there | {shown([n for n in there if n not in ARRAY_API_DIFFERS])} |",
-        *[f"| differs: {why} | `{n}` |" for n, why in ARRAY_API_DIFFERS.items()],
-        *[f"| missing: {why_missing(n)} | `{n}` |" for n in missing],
+        f"| differs | {joined([(why, [n]) for n, why in ARRAY_API_DIFFERS.items()])} |",
+        f"| missing | {joined([(why_missing(n), [n]) for n in missing])} |",
         *suite(),
     ]
     return "\n".join(lines) + "\n"
@@ -213,7 +254,7 @@ def page() -> str:
     head += "Written by `python -m tests.oracles.coverage`.\n"
     sections = (("PyTorch", "torch.txt", DIFFERS), ("tinygrad", "tinygrad.txt", OF_TINYGRAD))
     tables = [table(title, (HERE / file).read_text().split(), diff) for title, file, diff in sections]
-    return "\n".join([head, *tables, array_api()])
+    return "\n".join([head, modules(), *tables, array_api()])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,44 @@
+"""Layers of functions of `frontend.torch.rows`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frontend.nn.functions import layer_of
+from frontend.nn.layers import Dropout
+from frontend.nn.module import Module, in_training
+from frontend.torch.rows import ROWS
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+_POOL: Any = {"norm_type": 2.0, "kernel_size": 2, "stride": None, "ceil_mode": False}
+_UNPOOL: Any = {"kernel_size": 2, "stride": None, "padding": 0}
+LPPool1d, LPPool2d, LPPool3d = (layer_of(f"LPPool{n}d", ROWS[f"lp_pool{n}d"], **_POOL) for n in (1, 2, 3))
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
+    layer_of(f"MaxUnpool{n}d", ROWS[f"max_unpool{n}d"], **_UNPOOL) for n in (1, 2, 3)
+)
+MultiLabelMarginLoss = layer_of("MultiLabelMarginLoss", ROWS["multilabel_margin_loss"], reduction="mean")
+
+
+class RReLU(Module):
+    """Negative elements times a random slope, in evaluation mode times the mean of the slopes."""
+
+    _template = "lower={0.lower}, upper={0.upper}"
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - PyTorch's signature
+        self.lower, self.upper, self.inplace = lower, upper, inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation."""
+        found: Tensor = ROWS["rrelu"](input, self.lower, self.upper, in_training(self))
+        return found
+
+
+class AlphaDropout(Dropout):
+    """Dropout to the least value of SELU, which keeps mean 0 and variance 1; in training mode alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the tensor, in evaluation mode itself."""
+        found: Tensor = ROWS["alpha_dropout"](x, self.p, in_training(self))
+        return found
