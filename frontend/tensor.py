@@ -30,7 +30,7 @@ from frontend.autograd import engine
 from frontend.device import Device
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes, printing
-from frontend.evaluation.base import EPOCH
+from frontend.evaluation.base import EPOCH, KeptHistory
 from frontend.evaluation.expr import PARAM, leaf_expr
 from frontend.evaluation.history import readable
 from frontend.evaluation.printing import described
@@ -307,7 +307,8 @@ class Tensor(Methods, Exchange):
     @property
     def is_leaf(self) -> bool:
         """Whether the tensor has no history: it was made by the user, or needs no gradient."""
-        return self.expr.op is PARAM or not transfer.flows(self)
+        cut = hasattr(self, "state") and self.state.past is KeptHistory.CUT  # a gradient
+        return cut or self.expr.op is PARAM or not transfer.flows(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.
