@@ -114,7 +114,10 @@ class TensorDevice:
             queue.prepend(stores)
             return buffer
         buffer = self.alloc(size, label=label)
-        self.write_into(buffer, 0, data)
+        if self.direct and data:
+            buffer.borrow()[: len(data)] = data
+        else:
+            self.write_into(buffer, 0, data)
         return buffer
 
     def write_into(self, buffer: hcq.Buffer, at: int, data: bytes | memoryview) -> None:
