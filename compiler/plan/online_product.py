@@ -224,7 +224,7 @@ def _cycles(a: _Attention, axes: tuple[Axis, Axis, Axis], depth: int, threads: i
     each += 2 * (threads // a.op.lanes) * keys.block * wide / SHARED_BYTES
     each *= max(1, 4 * target.warp / threads)
     groups = rows.count * prod([o.arg[1] for o in a.scores.others])
-    return max(1.0, groups / target.cores) * keys.count * each
+    return float(max(1.0, groups / target.cores) * keys.count * each)
 
 
 def _stages(

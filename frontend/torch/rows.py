@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ def _lp_pool(rank: int) -> Callable[..., Tensor]:
     def pool(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - PyTorch's signature
         size = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) * rank
         mean = (input**norm_type).avg_pool2d(tuple(size), size if stride is None else stride, 0, ceil_mode)
-        return (mean.sign() * mean.abs().relu() * math.prod(size)) ** (1.0 / norm_type)
+        return (mean * math.prod(size)) ** (1.0 / norm_type)
 
     return pool
 
@@ -84,7 +85,7 @@ ROWS: Final[dict[str, Callable[..., Any]]] = {
     "scalar_tensor": lambda s, *, dtype=None, device=None: Tensor.full((), s, dtype=dtype or "float32", device=device),
     "unravel_index": lambda indices, shape: tuple([indices // math.prod(shape[k + 1 :]) % shape[k] for k in range(len(shape))]),
     "vander": lambda x, N=None, increasing=False: (lambda powers: x.unsqueeze(-1) ** (powers if increasing else powers.flip(0)))(Tensor.arange(len(x) if N is None else N, device=x.device).cast(x.dtype)),  # noqa: N803 - PyTorch's name
-    "get_num_threads": lambda: __import__("os").cpu_count(),
+    "get_num_threads": os.cpu_count,
     "set_num_threads": lambda _count: None,
 }
 """Name -> function. Setting threads and precision has no effect: a thread a core, and exact products."""
@@ -92,7 +93,7 @@ ROWS: Final[dict[str, Callable[..., Any]]] = {
 
 def _alpha_dropout(x: Tensor, p: float) -> Tensor:
     least, kept = -1.7580993408473766, 1 - p
-    scale = (kept + least * least * kept * p) ** -0.5
+    scale = 1 / math.sqrt(kept + least * least * kept * p)
     drawn = Tensor.rand(*x.shape, dtype=x.dtype, device=x.device) < kept
     return drawn.where(x, least) * scale - scale * least * p
 
