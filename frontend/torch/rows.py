@@ -85,7 +85,7 @@ ROWS: Final[dict[str, Callable[..., Any]]] = {
     "scalar_tensor": lambda s, *, dtype=None, device=None: Tensor.full((), s, dtype=dtype or "float32", device=device),
     "unravel_index": lambda indices, shape: tuple([indices // math.prod(shape[k + 1 :]) % shape[k] for k in range(len(shape))]),
     "vander": lambda x, N=None, increasing=False: (lambda powers: x.unsqueeze(-1) ** (powers if increasing else powers.flip(0)))(Tensor.arange(len(x) if N is None else N, device=x.device).cast(x.dtype)),  # noqa: N803 - PyTorch's name
-    "get_num_threads": os.cpu_count,
+    "get_num_threads": lambda: os.cpu_count() or 1,
     "set_num_threads": lambda _count: None,
 }
 """Name -> function. Setting threads and precision has no effect: a thread a core, and exact products."""
