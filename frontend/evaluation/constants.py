@@ -54,7 +54,7 @@ def suited(value: Number, dtype: DType) -> Number:
 def coordinate(like: T, shape: Shape, axis: int) -> T:
     """Return for each element of a shape its coordinate (int64) along one axis, on the device of `like`.
 
-    Kernels compute with it in 32 bits where its bounds allow (`compiler.ir.fold.narrowed`).
+    Kernels compute with it in 32 bits where its bounds allow (`compiler.ir.narrowing`).
     """
     return make(like, (source_expr(Ops.IOTA, (shape, axis), dtypes.int64, like.expr.device), ()))
 

@@ -139,7 +139,7 @@ class ChannelRun:
 
     def __post_init__(self) -> None:
         self.host = HostEngine(self)
-        self.ring = RingEntries(self.setup)
+        self.ring = RingEntries(self.setup.space, self.setup.ring_va, self.setup.entries)
         memory, offset = self.setup.userd
         view = memory.backing.view
         self._put_view, self._get_view = (

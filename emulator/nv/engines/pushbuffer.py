@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from drivers.nv.layouts.gpfifo import Method
-    from emulator.nv.engines.engine import Setup
+    from emulator.shared.vaspace import VaSpace
 
 _METHOD_SPACE = 1 << 14
 
@@ -182,15 +182,15 @@ def decode_entry(raw: int) -> RingEntry:
 
 
 class RingEntries:
-    """The reader of one ring's entries.
+    """The reader of one ring's entries: `entries` slots from the device address `va` on.
 
     It searches for their memory only after a change of the address space.
     """
 
-    __slots__ = ("_setup", "_version", "_words")
+    __slots__ = ("_entries", "_space", "_va", "_version", "_words")
 
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
+    def __init__(self, space: VaSpace, va: int, entries: int) -> None:
+        self._space, self._va, self._entries = space, va, entries
         self._version = -1
         """The version of the map of allocations for which `_words` holds."""
         self._words: memoryview | None = None
@@ -198,15 +198,15 @@ class RingEntries:
 
     def read(self, slot: int) -> int:
         """Return the contents of a slot. Raises the page fault if it is not mapped."""
-        memory = self._setup.space.map
+        memory = self._space.map
         if memory.version != self._version:
             version = memory.version  # before the search: a change meanwhile is seen at the next read
-            va, size = self._setup.ring_va, self._setup.entries * GpfifoEntry.SIZE
+            va, size = self._va, self._entries * GpfifoEntry.SIZE
             found = memory.find(va, size)
             self._words = None if found is None else view_at(found.host + va - found.va, size).cast("Q")
             self._version = version
         if self._words is not None:
             return self._words[slot]
-        va = self._setup.ring_va + slot * GpfifoEntry.SIZE
-        raw = self._setup.space.read(va, GpfifoEntry.SIZE, f"ring entry {slot}")
+        va = self._va + slot * GpfifoEntry.SIZE
+        raw = self._space.read(va, GpfifoEntry.SIZE, f"ring entry {slot}")
         return int.from_bytes(raw, "little")

@@ -23,7 +23,7 @@ from drivers.nv.layouts.status import NvStatus
 from emulator.nv.engines.caches import Caches
 from emulator.nv.engines.grid import Grids
 from emulator.nv.engines.images import Images
-from emulator.nv.engines.semaphore import passed, promised, standing
+from emulator.nv.engines.standstill import passed, promised, standing
 from emulator.nv.reports import ChannelError, FindingKind, MachineReport, RmRefused, defect
 from emulator.nv.rm.objects import (
     Client,
