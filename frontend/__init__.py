@@ -12,6 +12,7 @@ Not here: queues and devices (`hcq`), kernels (`compiler`). Next: docs/way-of-a-
 
 from __future__ import annotations
 
+import builtins
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def tensor(
 
     Raises as `Tensor`.
     """
-    if data.__class__ is int:  # `Tensor` would take it for a size
+    if data.__class__ is builtins.int:  # `Tensor` would take it for a size; `int` may be PyTorch's name here
         return Tensor.full((), data, dtype=dtype, device=device, requires_grad=requires_grad)
     return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 

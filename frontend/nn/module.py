@@ -78,6 +78,9 @@ class Module:
     """The text of the settings in `repr`, a format of the module: "p={0.p}"."""
 
     def __init__(self, *items: Any) -> None:
+        line = type(self).__mro__
+        if items and line[line.index(Module) + 1] is object:
+            raise UsageTypeError(f"{type(self).__name__}: wanted no arguments, saw {len(items)}")
         super().__init__(*items)
         self.__dict__.setdefault(BUFFERS, set())
 

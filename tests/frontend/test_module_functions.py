@@ -27,6 +27,13 @@ def test_every_name_that_the_module_lists_exists():
         assert getattr(torch, name, None) is not None or name in {"nan", "newaxis"}, name
 
 
+def test_names_of_builtins_leave_the_module_s_own_functions_as_they_are():
+    """`torch.int` becomes a global of the module when it is first used."""
+    assert torch.int is dtypes.int32
+    assert torch.tensor(3).tolist() == 3
+    assert torch.as_tensor(3).tolist() == 3
+
+
 @pytest.mark.parametrize(
     ("call", "want"),
     [

@@ -204,7 +204,8 @@ def test_layers_raise_hcq_errors(name: str):
     made = LAYERS[name]
     for args, names in calls(made, 0):
         refused_or_right(lambda a=args, n=names: made(*a, **n), name, args, names)
-    needed = [p for p in inspect.signature(made).parameters.values() if p.default is p.empty]
+    every = inspect.signature(made).parameters.values()
+    needed = [p for p in every if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
     layer = made(STACKS[name](), 2) if name in STACKS else made(*SETTINGS.get(name, [2 for _ in needed]))
     for value in wrong():
         refused_or_right(lambda v=value: layer(v), name, value)
