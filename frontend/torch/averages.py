@@ -1,6 +1,7 @@
-"""Averages of the weights of a model: PyTorch's `optim.swa_utils`.
+"""Averages of the weights of a model over its training: PyTorch's `optim.swa_utils`.
 
-Not here: other schedules of the learning rate (`schedules`).
+Source: Izmailov et al. 2018 (arXiv 1803.05407). Not here: an average inside a step
+(`frontend.optim.descent`). Next: `frontend.optim.schedules`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
+from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag
 from frontend.arguments.settings import number_within
 from frontend.evaluation.realize import realize_many
@@ -23,140 +25,153 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from frontend.optim.optimiser import Optimizer
 
-One = Callable[[Tensor, Tensor, Any], Tensor]
-"""A function of an average, the present value and the number of updates before, which returns the average."""
-Several = Callable[[list[Tensor], list[Tensor], Any], None]
-"""The same of lists, which changes the averages in place."""
+Mean = Callable[[Tensor, Tensor, Any], Tensor]
+"""(average, weight, number of weights in the average) -> the next average, of the same shape."""
+MeanInPlace = Callable[[list[Tensor], list[Tensor], Any], None]
+"""`Mean` of lists of equal lengths, which assigns the next averages to the tensors of the first list."""
 
 
-def get_ema_avg_fn(decay: float = 0.999) -> One:
-    """Return the function of a moving average: decay * averaged + (1 - decay) * current."""
-    kept = number_within("get_ema_avg_fn, decay", decay, 0.0, math.nextafter(1.0, 2.0))
-    return lambda averaged, current, _count: averaged + (current - averaged) * (1 - kept)
+def get_swa_avg_fn() -> Mean:
+    """Return the equal mean: it moves an average of n weights by 1 / (n + 1) of the distance to the next."""
+
+    def mean(average: Tensor, weight: Tensor, count: Any) -> Tensor:
+        kind = average.dtype if average.dtype.is_float else dtypes.float32
+        total = (count + 1).to(average.device).cast(kind) if isinstance(count, Tensor) else count + 1
+        return (weight - average).div(total).add(average)
+
+    return mean
 
 
-def get_swa_avg_fn() -> One:
-    """Return the function of a mean: averaged + (current - averaged) / (count + 1)."""
-    return lambda averaged, current, count: averaged + (current - averaged) / (count + 1)
+def get_ema_avg_fn(decay: float = 0.999) -> Mean:
+    """Return the exponential mean, decay * average + (1 - decay) * weight, for a decay in [0, 1]."""
+    kept = number_within("exponential average, decay", decay, 0.0, math.nextafter(1.0, 2.0))
+    return lambda average, weight, _count: average * kept + weight * (1 - kept)
 
 
-def _each(average: One) -> Several:
-    def update(averaged: list[Tensor], current: list[Tensor], count: Any) -> None:
-        for a, c in zip(averaged, current, strict=True):
-            a.assign(average(a.detach(), c.detach(), count).cast(a.dtype))
-
-    return update
+def get_swa_multi_avg_fn() -> MeanInPlace:
+    """Return the equal mean of lists; averages of integers are truncated."""
+    return _in_place(get_swa_avg_fn())
 
 
-def get_ema_multi_avg_fn(decay: float = 0.999) -> Several:
-    """Return the function of a moving average of lists of tensors, in place; see `get_ema_avg_fn`."""
-    return _each(get_ema_avg_fn(decay))
+def get_ema_multi_avg_fn(decay: float = 0.999) -> MeanInPlace:
+    """Return the exponential mean of lists, truncated for integers. Raises as `get_ema_avg_fn`."""
+    return _in_place(get_ema_avg_fn(decay))
 
 
-def get_swa_multi_avg_fn() -> Several:
-    """Return the function of a mean of lists of tensors, in place; see `get_swa_avg_fn`."""
-    return _each(get_swa_avg_fn())
+def _in_place(mean: Mean) -> MeanInPlace:
+    def assign_means(averages: list[Tensor], weights: list[Tensor], count: Any) -> None:
+        for average, weight in zip(averages, weights, strict=True):
+            average.assign(mean(average.detach(), weight.detach(), count).detach().cast(average.dtype))
+
+    return assign_means
 
 
 class AveragedModel(Module):
     """A copy of a model, `module`, whose parameters are averages of those at each `update_parameters`.
 
-    The average is the mean, or by `avg_fn(averaged, current, count)`, or in place by `multi_avg_fn` of lists.
-    Buffers are copied, with `use_buffers` averaged. `n_averaged` is the number of updates.
+    It is called as the model is. `n_averaged`, an int64 scalar, counts the updates; the state dictionary has
+    it, not the mean. `avg_fn` gets one parameter at a time, `multi_avg_fn` all of a dtype; without either the
+    mean is equal. Buffers are averaged with `use_buffers`, else copied. Raises `UsageError` for two means.
     """
-
-    n_averaged: Tensor
 
     def __init__(
         self,
         model: Module,
         device: str | None = None,
-        avg_fn: One | None = None,
-        multi_avg_fn: Several | None = None,
+        avg_fn: Mean | None = None,
+        multi_avg_fn: MeanInPlace | None = None,
         use_buffers: bool = False,  # noqa: FBT001, FBT002 - PyTorch's signature
     ) -> None:
+        super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise UsageError("AveragedModel: wanted avg_fn or multi_avg_fn, saw both")
-        self.register_buffer("n_averaged", Tensor.zeros((), dtype=dtypes.int64, device=device).realize())
-        self.module = copy.deepcopy(model)
-        if device is not None:
-            self.module.to(device)
-        self.update = multi_avg_fn or _each(avg_fn or get_swa_avg_fn())
         self.use_buffers = flag(use_buffers, "AveragedModel, use_buffers")
+        self.average = multi_avg_fn or _in_place(avg_fn or get_swa_avg_fn())
+        model.parameters()  # marks them: parameters that are frozen later stay parameters, in the copy too
+        self.module = copy.deepcopy(model)
+        self.n_averaged = Tensor.zeros((), dtype=dtypes.int64)
+        self.register_buffer("n_averaged", self.n_averaged)
+        if device is not None:
+            self.to(device)
 
     def forward(self, *args: Any, **names: Any) -> Any:
-        """Return the averaged model's result."""
+        """Return the result of the copy."""
         return self.module(*args, **names)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the parameters of a model of the same structure into the average; the first call copies."""
-        pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
-        buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
-        averaged, left = (pairs + buffers, []) if self.use_buffers else (pairs, buffers)
-        count = int(self.n_averaged.item())
-        if count == 0:
-            left, averaged = [*averaged, *left], []
-        for a, b in left:
-            a.assign(b.detach().to(a.device))
-        if averaged:
-            self.update([a for a, _ in averaged], [b.to(a.device) for a, b in averaged], count)
+        """Take the parameters of a model into the averages, and compute these; count the update.
+
+        The first update copies them. `n_averaged` is read, which waits for the device. Raises `UsageError`
+        for a model with parameters or buffers of another number or shape; nothing is changed then.
+        """
+        own, given = [[*m.parameters(), *m.buffers()] for m in (self.module, model)]
+        if [t.shape for t in own] != [t.shape for t in given]:
+            raise UsageError("AveragedModel: wanted a model with tensors of the shapes of its copy")
+        averaged = len(own if self.use_buffers else self.module.parameters()) if self.n_averaged.item() else 0
+        pairs = [(t, weight.detach().to(t.device)) for t, weight in zip(own, given, strict=True)]
+        for t, weight in pairs[averaged:]:
+            t.assign(weight.cast(t.dtype))
+        for kind in dict.fromkeys(t.dtype for t in own[:averaged]):
+            alike = [(t.detach(), weight) for t, weight in pairs[:averaged] if t.dtype is kind]
+            self.average([t for t, _ in alike], [weight for _, weight in alike], self.n_averaged)
         self.n_averaged += 1
-        realize_many([*[a for a, _ in (*pairs, *buffers)], self.n_averaged])
+        realize_many([*own, self.n_averaged])
 
 
 class SWALR(LambdaLR):
-    """The learning rate to `swa_lr` within `anneal_epochs` steps along a cosine or a line, then that rate.
+    """The learning rate of each group to `swa_lr` in `anneal_epochs` steps, where it then stays.
 
-    Raises `UsageError` for another strategy and for a negative number of steps.
+    `swa_lr` is a number, or a list of one for each group. The way from the present rate is half a cosine, or
+    even with "linear". Where another schedule or the program has set the rate since the last step, the rest
+    of the way begins there. Raises `UsageError` for another strategy or number of rates, and below 0.
     """
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        swa_lr: float,
-        anneal_epochs: int = 10,
-        anneal_strategy: Literal["cos", "linear"] = "cos",
+        self, optimizer: Optimizer, swa_lr: Any, anneal_epochs: int = 10, anneal_strategy: str = "cos"
     ) -> None:
-        if anneal_strategy not in {"cos", "linear"}:
-            raise UsageError(f"SWALR, anneal_strategy: wanted 'cos' or 'linear', saw {anneal_strategy!r}")
-        self.rate = number_within("SWALR, swa_lr", swa_lr, 0.0)
-        self.length = number_within("SWALR, anneal_epochs", anneal_epochs, 0)
-        self.cosine = anneal_strategy == "cos"
-        super().__init__(optimizer, self._share)
+        groups = len(optimizer.param_groups)
+        rates = swa_lr if isinstance(swa_lr, (list, tuple)) else [swa_lr] * groups
+        if len(rates) != groups or anneal_strategy not in {"cos", "linear"}:
+            raise UsageError(f"SWALR: wanted {groups} rates, cos or linear; saw {swa_lr}, {anneal_strategy}")
+        self.goals = [number_within("SWALR, swa_lr", rate, 0.0) for rate in rates]
+        what, self.anneal_strategy = "SWALR, anneal_epochs", anneal_strategy
+        self.anneal_epochs = int(number_within(what, whole(anneal_epochs, what), 0))
+        super().__init__(optimizer, self._remaining)
 
-    def _share(self, n: int) -> float:
-        t = min(1.0, n / max(1.0, self.length))
-        return (1 - math.cos(math.pi * t)) / 2 if self.cosine else t
+    def _remaining(self, step: int) -> float:
+        share = step / self.anneal_epochs if step < self.anneal_epochs else 1.0
+        return 1 - share if self.anneal_strategy == "linear" else (1 + math.cos(math.pi * share)) / 2
 
     def _rates(self) -> list[float]:
-        """Return the learning rates of this step, each on its way from a rate that its present one tells."""
-        n = self.steps if self.length else max(1, self.steps)
-        before, share, found = self._share(max(0, n - 1)), self._share(n), []
-        for group in self.optimizer.param_groups:
-            now = group.rate_now()
-            first = self.rate if before == 1 else (now - before * self.rate) / (1 - before)
-            found.append(self.rate * share + first * (1 - share))
-        return found
+        """Return the learning rates of this step, one for each group."""
+        before = self._remaining(self.steps - 1) if self.steps > 0 else 1.0
+        kept = self._remaining(self.steps) / before if before else 0.0
+        every = zip(self.optimizer.param_groups, self.goals, strict=True)
+        return [goal + (group.rate_now() - goal) * kept for group, goal in every]
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -> None:
-    """Set the running statistics of the batch norms of a model to the means over the batches of a loader.
+    """Set the running statistics of the batch norms of a model to their means over the batches of a loader.
 
-    A batch is the input, or a list or tuple that begins with it. The model's mode is kept.
+    The model is called, in training mode and without gradients, with each batch, or with its first element if
+    it is a list or tuple, moved to `device`. All modules then have the mode of the model, after an error too.
+    A model without batch norms is not called.
     """
-    norms = [m for m in model.modules() if isinstance(m, BatchNorm)]
+    norms = [(layer, layer.momentum) for layer in model.modules() if isinstance(layer, BatchNorm)]
     if not norms:
         return
-    mode, momenta = model.training, [m.momentum for m in norms]
-    for m in norms:
-        m.reset_running_stats()
-        m.momentum = None
-    model.train()
-    for batch in loader:
-        x = batch[0] if isinstance(batch, (list, tuple)) else batch
+    mode = model.training
+    try:
+        for layer, _ in norms:
+            layer.reset_running_stats()
+            layer.momentum = None
+        model.train()
         with Tensor.no_grad():
-            result = model(x if device is None else x.to(device))
-        realize_many([result, *[t for m in norms for t in m.buffers()]])
-    for m, momentum in zip(norms, momenta, strict=True):
-        m.momentum = momentum
-    model.train(mode)
+            for batch in loader:
+                first = batch[0] if isinstance(batch, (list, tuple)) else batch
+                model(first if device is None else first.to(device))
+        realize_many([t for layer, _ in norms for t in layer.buffers()])
+    finally:
+        for layer, momentum in norms:
+            layer.momentum = momentum
+        model.train(mode)

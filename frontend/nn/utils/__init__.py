@@ -5,18 +5,18 @@ Not here: schedules of learning rates (`frontend.optim.schedules`). Next: `rnn`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 from frontend.arguments.aliases import answer_module
 from frontend.later import later
+from frontend.nn.module import Module, Parameter
+from frontend.nn.state.models import HOOKS, TRANSIENT
 from frontend.nn.utils import parametrizations, parametrize, rnn
 from frontend.optim.schedules import clip_grad_norm_, clip_grad_value_
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from frontend.nn.module import Module
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "parametrizations", "parametrize",
@@ -51,8 +51,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Replace a weight by `NAME_g`, its norms, and `NAME_v`, its direction; see `parametrizations`."""
     made = _norms.WeightNorm(dim)
     g, v = made.right_inverse(getattr(module, name))
-    found: Module = _norms.by_hook(module, name, {"g": g, "v": v}, made)
-    return found
+    return _by_hook(module, name, {"g": g, "v": v}, made)
 
 
 def spectral_norm(
@@ -66,24 +65,46 @@ def spectral_norm(
     weight = getattr(module, name)
     axis = int("ConvTranspose" in type(module).__name__) if dim is None else dim
     made = _norms.SpectralNorm(weight, n_power_iterations, axis, eps)
+    for part in "uv":
+        module.register_buffer(f"{name}_{part}", vars(made).get(f"_{part}"))
+    return _by_hook(module, name, {"orig": weight}, lambda t: made.train(module.training)(t))  # noqa: PLW0108 - the mode of each call
 
-    module.register_buffer(f"{name}_u", made.__dict__.get("_u"))
-    module.register_buffer(f"{name}_v", made.__dict__.get("_v"))
 
-    def compute(original: Tensor) -> Tensor:
-        made.training = module.training
-        found: Tensor = made(original)
-        return found
+def _renew(name: str, parts: list[str], compute: Callable[..., Tensor], module: Module, _args: Any) -> None:
+    setattr(module, name, compute(*[getattr(module, part) for part in parts]))
 
-    found: Module = _norms.by_hook(module, name, {"orig": weight}, compute)
-    return found
+
+def _by_hook(module: Module, name: str, parts: dict[str, Tensor], compute: Callable[..., Tensor]) -> Module:
+    """Replace a parameter by others, `NAME_KEY` for each key, and compute it from them before each call."""
+    hook = partial(_renew, name, [f"{name}_{key}" for key in parts], compute)
+    del vars(module)[name]
+    for key, value in parts.items():
+        setattr(module, f"{name}_{key}", Parameter(value.detach().clone().realize()))
+    vars(module).setdefault(TRANSIENT, set()).add(name)
+    module.register_forward_pre_hook(hook)
+    hook(module, ())
+    return module
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
     """Undo `weight_norm` or `spectral_norm`; the weight keeps its value. Raises `UsageError` without one."""
-    found: Module = _norms.unhook(module, name)
-    return found
+    hooks = vars(module)[HOOKS].before if HOOKS in vars(module) else {}
+    found = [n for n, (hook, _) in hooks.items() if getattr(hook, "func", 0) is _renew and name in hook.args]
+    if not found:
+        raise UsageError(f"{type(module).__name__}: no norm computes the parameter {name!r}")
+    mode, module.training = module.training, False
+    hook = hooks.pop(found[-1])[0]
+    hook(module, ())
+    module.training = mode
+    value = Parameter(getattr(module, name).detach().clone().realize())
+    for part in {*hook.args[1], f"{name}_u", f"{name}_v"}:
+        vars(module).pop(part, None)
+    vars(module)[TRANSIENT].discard(name)
+    setattr(module, name, value)
+    return module
 
 
 remove_spectral_norm = remove_weight_norm
+
+
 answer_module(globals(), __name__)
