@@ -72,8 +72,8 @@ def find(name: str) -> Any:
 
     "long", "float" and the like are dtypes, although tensors have methods of these names.
     """
-    if name in ROWS:
-        return accepts_aliases(import_module("frontend.torch.rows").ROWS[name])
+    if name in TORCH_FUNCTIONS:
+        return accepts_aliases(import_module("frontend.torch.functions").FUNCTIONS[name])
     if name in CONSTANTS:
         return CONSTANTS[name]
     if name in OWN:
@@ -361,13 +361,13 @@ _METHODS: Final = frozenset(
     + [name for row in METHODS for name in (*row.plain, *row.changing) if not name.startswith("_")]
 )
 _STATIC: Final = frozenset(name for row in METHODS if row.kind == "static" for name in row.plain)
-ROWS: Final = frozenset({
+TORCH_FUNCTIONS: Final = frozenset({
     "bilinear", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "pdist", "rrelu",
     "can_cast", "chain_matmul", "combinations", "cumulative_trapezoid", "instance_norm", "is_floating_point",
     "randint_like", "range", "rsub", "scalar_tensor", "unravel_index", "vander", "get_num_threads",
     "set_num_threads", "alpha_dropout", "frombuffer", "get_num_interop_threads", "set_num_interop_threads",
     "get_float32_matmul_precision", "set_float32_matmul_precision",
 })  # fmt: skip
-"""Functions of `frontend.torch.rows`."""
-NAMES: Final = frozenset({*HOMES, *ROWS, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})
+"""Functions of `frontend.torch.functions` that are names of `frontend`."""
+NAMES: Final = frozenset({*HOMES, *TORCH_FUNCTIONS, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})
 """All names that `find` and `HOMES` know."""

@@ -286,8 +286,8 @@ def __getattr__(name: str) -> Any:
         function = _of_method(name) if name in METHODS else _of_layer(name)
         globals()[name] = accepts_aliases(function)
         return globals()[name]
-    if name in (rows := import_module("frontend.torch.rows").ROWS):
-        return accepts_aliases(rows[name])
+    if name in (others := import_module("frontend.torch.functions").FUNCTIONS):
+        return accepts_aliases(others[name])
     raise AttributeError(
         f"module 'frontend.nn.functional' has no attribute {name!r}"
         + (f"; there is Tensor.{name}, whose arguments may differ" if hasattr(Tensor, name) else "")

@@ -1,4 +1,4 @@
-"""Layers of functions of `frontend.torch.rows`."""
+"""Layers of functions of `frontend.torch.functions`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any
 from frontend.nn.functions import layer_of
 from frontend.nn.layers import Dropout
 from frontend.nn.module import Module, in_training
-from frontend.torch.rows import ROWS
+from frontend.torch import functions
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 _POOL: Any = {"norm_type": 2.0, "kernel_size": 2, "stride": None, "ceil_mode": False}
 _UNPOOL: Any = {"kernel_size": 2, "stride": None, "padding": 0}
-LPPool1d, LPPool2d, LPPool3d = (layer_of(f"LPPool{n}d", ROWS[f"lp_pool{n}d"], **_POOL) for n in (1, 2, 3))
-MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
-    layer_of(f"MaxUnpool{n}d", ROWS[f"max_unpool{n}d"], **_UNPOOL) for n in (1, 2, 3)
+LPPool1d, LPPool2d, LPPool3d = (
+    layer_of(f"LPPool{n}d", functions.FUNCTIONS[f"lp_pool{n}d"], **_POOL) for n in (1, 2, 3)
 )
-MultiLabelMarginLoss = layer_of("MultiLabelMarginLoss", ROWS["multilabel_margin_loss"], reduction="mean")
+MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
+    layer_of(f"MaxUnpool{n}d", functions.FUNCTIONS[f"max_unpool{n}d"], **_UNPOOL) for n in (1, 2, 3)
+)
+MultiLabelMarginLoss = layer_of("MultiLabelMarginLoss", functions.multilabel_margin_loss, reduction="mean")
 
 
 class RReLU(Module):
@@ -31,8 +33,7 @@ class RReLU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation."""
-        found: Tensor = ROWS["rrelu"](input, self.lower, self.upper, in_training(self))
-        return found
+        return functions.rrelu(input, self.lower, self.upper, in_training(self))
 
 
 class AlphaDropout(Dropout):
@@ -40,5 +41,4 @@ class AlphaDropout(Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the tensor, in evaluation mode itself."""
-        found: Tensor = ROWS["alpha_dropout"](x, self.p, in_training(self))
-        return found
+        return functions.alpha_dropout(x, self.p, in_training(self))

@@ -7,7 +7,6 @@ Not here: single ones (`frontend.optim.schedules`), which say what a schedule is
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,10 +74,10 @@ class CyclicLR(LambdaLR):
 
     def _rates(self) -> list[float]:
         """Return the learning rates of this step, one for each group."""
-        cycle = math.floor(1 + self.steps / self.length)
-        x, ratio = 1 + self.steps / self.length - cycle, self.rise / self.length
-        height = x / ratio if x <= ratio else (x - 1) / (ratio - 1)
-        height *= self.scale(cycle if self.counted == "cycle" else self.steps)
+        done, within = divmod(self.steps, self.length)
+        falling = within > self.rise
+        height = (self.length - within) / (self.length - self.rise) if falling else within / self.rise
+        height *= self.scale(done + 1 if self.counted == "cycle" else self.steps)
         if self.momenta is not None:
             least, most = self.momenta
             set_momentum(self.optimizer, most - (most - least) * height)

@@ -133,3 +133,30 @@ def test_what_cannot_be_saved_is_named_and_an_older_file_is_kept(tmp_path: Path)
     with pytest.raises(UsageTypeError, match=r"save: data\['model'\]\[0\] is .*\nhint: save numbers"):
         torch.save({"model": [nn.ReLU()]}, path)
     assert (torch.load(path), [p.name for p in tmp_path.iterdir()]) == (1, ["x.pt"])
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        (lambda: torch.range(0, 1, 0.25), [0, 0.25, 0.5, 0.75, 1]),
+        (lambda: torch.range(0, 1, 0.1).shape[0], 11),
+        (lambda: torch.cumulative_trapezoid(torch.ones(2, 2), torch.tensor([0.0, 3.0]), dim=0), [[3, 3]]),
+        (lambda: torch.hann_window(0), []),
+        (lambda: nn.functional.alpha_dropout(torch.ones(2), 1.0, training=True), [0, 0]),
+        (lambda: torch.pdist(torch.ones(1, 3)), []),
+        (
+            lambda: nn.functional.instance_norm(
+                torch.ones(1, 1, 2), torch.ones(1), torch.ones(1), use_input_stats=False
+            ),
+            [[[0, 0]]],
+        ),
+    ],
+)
+def test_functions_have_pytorch_s_answers_at_their_edges(call: Any, want: Any):
+    found = call()
+    assert (found.tolist() if isinstance(found, torch.Tensor) else found) == want
+
+
+def test_running_statistics_are_refused_where_they_would_stay():
+    with pytest.raises(UsageError, match="running statistics are not updated; leave them out"):
+        nn.functional.instance_norm(torch.ones(1, 1, 2), torch.ones(1), torch.ones(1))

@@ -1,0 +1,409 @@
+"""Functions of `torch` and `torch.nn.functional` that are made of others, by PyTorch's names.
+
+Signatures are PyTorch's; errors are those of the functions inside, where nothing else is said.
+
+Not here: `frontend.functions` and `frontend.nn.functional`, which find these by `FUNCTIONS`. Next: `layers`.
+"""
+
+# ruff: noqa: FBT001, FBT002, PLR0917 - PyTorch's signatures
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from compiler.dtype import DType
+from frontend.arguments.checks import element_type, whole
+from frontend.nn import functional as F  # noqa: N812 - the field's name
+from frontend.nn import layers
+from frontend.tensor import Tensor
+from frontend.torch.linalg import multi_dot
+from hcq.errors import UsageError
+
+_SELU_LEAST: Final = -1.7580993408473766
+"""The limit of SELU at minus infinity, -scale * alpha, to which alpha dropout sets elements."""
+
+
+def _natural(what: str, value: int) -> int:
+    """Return a whole number of at least 0. Raises `UsageError` for a smaller one."""
+    if whole(value, what) < 0:
+        raise UsageError(f"{what}: wanted at least 0, saw {value}")
+    return value
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return (..., out): for each output o the product input1 @ weight[o] @ input2, plus the bias."""
+    found = Tensor.einsum("...i,oij,...j->...o", input1, weight, input2)
+    return found if bias is None else found + bias
+
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Any = None,
+    max_norm: Any = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: Any = None,
+) -> Tensor:
+    """Return one row for each bag of indices into `weight`; see `nn.EmbeddingBag`."""
+    layer = layers.EmbeddingBag(
+        1, 1, max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset=include_last_offset
+    )
+    layer.weight, layer.padding_idx = weight, padding_idx
+    found: Tensor = layer(input, offsets, per_sample_weights)
+    return found
+
+
+def _window(
+    name: str, length: int, periodic: bool, shape: Callable[[Tensor], Tensor], dtype: Any, device: str | None
+) -> Tensor:
+    """Return `shape` of `length` places from 0 on, of which 1 is the end of a period."""
+    length, found = _natural(f"{name}, window_length", length), element_type(dtype) or element_type("float32")
+    if length < 2:
+        return Tensor.ones(length, dtype=found, device=device)
+    places = Tensor.arange(length, dtype=found, device=device)
+    return shape(places / (length if periodic else length - 1))
+
+
+def hann_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Return (window_length,) raised cosines; without `periodic` the last element is the first again."""
+
+    def shape(t: Tensor) -> Tensor:
+        return 0.5 - 0.5 * (2 * math.pi * t).cos()
+
+    return _window("hann_window", window_length, periodic, shape, dtype, device)
+
+
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return alpha - beta * cos over one period; see `hann_window`."""
+
+    def shape(t: Tensor) -> Tensor:
+        return alpha - beta * (2 * math.pi * t).cos()
+
+    return _window("hamming_window", window_length, periodic, shape, dtype, device)
+
+
+def blackman_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Return Blackman's sum of two cosines over one period; see `hann_window`."""
+
+    def shape(t: Tensor) -> Tensor:
+        return 0.42 - 0.5 * (2 * math.pi * t).cos() + 0.08 * (4 * math.pi * t).cos()
+
+    return _window("blackman_window", window_length, periodic, shape, dtype, device)
+
+
+def bartlett_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """Return a triangle from 0 to 1 and back over one period; see `hann_window`."""
+
+    def shape(t: Tensor) -> Tensor:
+        return 1 - (2 * t - 1).abs()
+
+    return _window("bartlett_window", window_length, periodic, shape, dtype, device)
+
+
+def _lp_pool(rank: int, x: Tensor, power: float, size: Any, stride: Any, ceil_mode: bool) -> Tensor:
+    """Return the sums of `x ** power` in windows, to the power 1 / power; NaN for negative sums."""
+    sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * rank
+    mean = (x**power).avg_pool2d(sizes, sizes if stride is None else stride, 0, ceil_mode)
+    found: Tensor = (mean * math.prod(sizes)) ** (1.0 / power)
+    return found
+
+
+def lp_pool1d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """Return the norms of windows of (..., length)."""
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """Return the norms of windows of (..., height, width)."""
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """Return the norms of windows of (..., depth, height, width)."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (batch, channels, ...) normalised by sample and channel.
+
+    Without `use_input_stats` by the running statistics, as `batch_norm`. Raises `UsageError` for running
+    statistics beside `use_input_stats`: they are not updated here.
+    """
+    if not use_input_stats:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None or running_var is not None:
+        raise UsageError(
+            "instance_norm: running statistics are not updated; leave them out, or use batch_norm"
+        )
+    return F.group_norm(input, input.shape[1], weight, bias, eps)
+
+
+def _unpool(
+    rank: int, x: Tensor, indices: Tensor, size: Any, stride: Any, padding: Any, output_size: Any
+) -> Tensor:
+    sizes = (size,) * rank if isinstance(size, int) else size
+    return x.max_unpool2d(indices, sizes, stride, padding, output_size)
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Return zeros with the maxima of `max_pool1d` at their places."""
+    return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Return zeros with the maxima of `max_pool2d` at their places."""
+    return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Tensor:
+    """Return zeros with the maxima of `max_pool3d` at their places."""
+    return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
+
+
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Return the hinge loss between the classes in `target`, up to its first -1, and all others.
+
+    `input` and `target` have the shape (batch, classes) or (classes,).
+    """
+    if reduction not in {"mean", "sum", "none"}:
+        raise UsageError(f"multilabel_margin_loss, reduction: wanted mean, sum or none, saw {reduction!r}")
+    x, labels = (t.unsqueeze(0) if t.ndim == 1 else t for t in (input, target))
+    valid = (labels >= 0).cast("int64").cumprod(-1) > 0
+    safe = valid.where(labels, 0)
+    classes = Tensor.arange(x.shape[-1], device=x.device)
+    member = ((safe.unsqueeze(-1) == classes) & valid.unsqueeze(-1)).any(-2)
+    gaps = (1 - (x.gather(-1, safe).unsqueeze(-1) - x.unsqueeze(-2))).relu()
+    counted = valid.unsqueeze(-1) & ~member.unsqueeze(-2)
+    each = counted.where(gaps, 0.0).sum((-1, -2)) / x.shape[-1]
+    if reduction == "none":
+        return each.reshape(()) if input.ndim == 1 else each
+    return each.mean() if reduction == "mean" else each.sum()
+
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """Return the p-norms of the differences of all pairs of rows, in the order of `combinations`."""
+    pairs = list(itertools.combinations(range(len(input)), 2))
+    if not pairs:
+        return Tensor.empty(0, dtype=input.dtype, device=input.device)
+    return (input[[i for i, _ in pairs]] - input[[j for _, j in pairs]]).norm(p, -1)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Return negative elements times slopes: random in [lower, upper) with `training`, else their mean."""
+    del inplace  # a result of its own: tensors are lazy
+    if not training:
+        return input.leaky_relu((lower + upper) / 2)
+    slopes = Tensor.uniform(*input.shape, low=lower, high=upper, dtype=input.dtype, device=input.device)
+    return (input < 0).where(input * slopes, input)
+
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    """Return elements set with probability p to SELU's limit, then scaled to keep mean 0 and variance 1."""
+    del inplace  # as in `rrelu`
+    if not 0 <= p <= 1:
+        raise UsageError(f"alpha_dropout, p: wanted a probability, saw {p}")
+    if not training or p == 0:
+        return input
+    if p == 1:
+        return input.zeros_like()
+    kept = 1 - p
+    scale = 1 / math.sqrt(kept + _SELU_LEAST * _SELU_LEAST * kept * p)
+    drawn = Tensor.rand(*input.shape, dtype=input.dtype, device=input.device) < kept
+    return drawn.where(input, _SELU_LEAST) * scale - scale * _SELU_LEAST * p
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Return whether PyTorch's promotion allows the cast: to the same kind of number or a wider one."""
+    kinds = ("bool", "uint", "int", "float")
+    x, y = (kinds.index(_dtype(t).kind) for t in (from_, to))
+    return x <= y or (x, y) == (2, 1)
+
+
+def _dtype(given: Any) -> DType:
+    found = element_type(given)
+    if found is None:
+        raise UsageError("wanted a dtype, saw None")
+    return found
+
+
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0) -> Tensor:
+    """Return `count` elements of a buffer from byte `offset` on, -1: all. A copy, unlike PyTorch's."""
+    found = _dtype(dtype)
+    data = bytes(memoryview(buffer))[offset:]
+    return Tensor(data if count < 0 else data[: count * found.itemsize], dtype=found)
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """Return the product of matrices, in the cheapest order."""
+    return multi_dot(matrices)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Return (n, r): the combinations of r elements of a vector, in the order of `itertools`."""
+    r = _natural("combinations, r", r)
+    drawn = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(drawn(range(len(input)), r)) if r else []
+    if not places:
+        return Tensor.empty(0, *([r] if r else []), dtype=input.dtype, device=input.device)
+    return input[Tensor(places, device=input.device)]
+
+
+def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """Return the running integral of y along an axis by trapezoids, one element fewer than y.
+
+    `x`, of the shape of y or a vector along `dim`, has the places; without it they are `dx` apart.
+    """
+    size = y.shape[dim]
+    means = (y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)) / 2
+    if x is None:
+        return (means * dx).cumsum(dim)
+    steps = x.diff(axis=dim if x.ndim > 1 else 0)
+    if x.ndim == 1:
+        steps = steps.reshape([-1 if axis == dim % y.ndim else 1 for axis in range(y.ndim)])
+    return (means * steps).cumsum(dim)
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Return whether the elements are floats."""
+    return input.is_floating_point()
+
+
+def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any = None) -> Tensor:
+    """Return random integers from `low` (with one number 0) below `high`, in the shape of a tensor."""
+    low, high = (0, low) if high is None else (low, high)
+    found = element_type(dtype) or input.dtype
+    return Tensor.randint(*input.shape, low=low, high=high, dtype=found, device=input.device)
+
+
+def range_(start: float, end: float, step: float = 1, *, dtype: Any = None) -> Tensor:
+    """Return start, start + step, ... up to `end`, which is included; float32 without `dtype`."""
+    if step == 0 or (end - start) / step < 0:
+        raise UsageError(f"range: wanted a step from {start} to {end}, saw {step}")
+    number = math.floor((end - start) / step) + 1
+    found = element_type(dtype) or element_type("float32")
+    return (Tensor.arange(number, dtype="float64") * step + start).cast(_dtype(found))
+
+
+def rsub(input: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """Return other - alpha * input."""
+    found: Tensor = other - input * alpha
+    return found
+
+
+def scalar_tensor(s: float, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Return a tensor of shape () with a number; float32 without `dtype`."""
+    return Tensor.full((), s, dtype=dtype or "float32", device=device)
+
+
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Return the coordinates of flat indices into a shape, one tensor for each axis."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    return tuple([indices // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)])
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803 - PyTorch's name
+    """Return (len(x), N): powers of each element from N - 1 down to 0, or rising; N None: len(x)."""
+    powers = Tensor.arange(len(x) if N is None else N, device=x.device).cast(x.dtype)
+    return x.unsqueeze(-1) ** (powers if increasing else powers.flip(0))
+
+
+def get_num_threads() -> int:
+    """Return the number of cores: every core computes."""
+    return os.cpu_count() or 1
+
+
+def get_num_interop_threads() -> int:
+    """Return 1: operations run one after the other on a queue."""
+    return 1
+
+
+def set_num_threads(_count: int) -> None:
+    """Do nothing: `HCQ_WORKERS` sets the number of threads, before the device opens."""
+
+
+def set_num_interop_threads(_count: int) -> None:
+    """Do nothing; see `get_num_interop_threads`."""
+
+
+def get_float32_matmul_precision() -> str:
+    """Return "highest": products of float32 are never computed in fewer bits."""
+    return "highest"
+
+
+def set_float32_matmul_precision(_precision: str) -> None:
+    """Do nothing: fewer bits are a permission, of which no use is made."""
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    f.__name__.rstrip("_"): f
+    for f in (
+        alpha_dropout, bartlett_window, bilinear, blackman_window, can_cast, chain_matmul, combinations,
+        cumulative_trapezoid, embedding_bag, frombuffer, get_float32_matmul_precision,
+        get_num_interop_threads, get_num_threads, hamming_window, hann_window, instance_norm,
+        is_floating_point, lp_pool1d, lp_pool2d, lp_pool3d, max_unpool1d, max_unpool2d, max_unpool3d,
+        multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub, scalar_tensor,
+        set_float32_matmul_precision, set_num_interop_threads, set_num_threads, unravel_index, vander,
+    )
+}  # fmt: skip
+"""PyTorch's name -> function."""
