@@ -32,6 +32,7 @@ import base64
 import json
 import os
 import threading
+import warnings
 import weakref
 import zlib
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hcq.errors import UsageError
+from hcq.process import in_children
 
 VERSION: Final = 1
 
@@ -68,6 +70,8 @@ class CaptureLog:
         self._pid = 0
         self._file = -1
         self._ids = 0
+        self._ended = False
+        """Whether the file could not be written."""
         self.submissions = 0
         """Number of submissions written so far."""
         self.ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -81,17 +85,27 @@ class CaptureLog:
         return self._ids
 
     def write(self, kind: str, **fields: object) -> None:
-        """Append one line. The caller holds `lock`. Raises `OSError` if the file cannot be written.
+        """Append one line. The caller holds `lock`.
 
-        A forked child that opens devices of its own writes to `path` with its process number appended.
+        If the file cannot be written, a warning says so, and the capture ends there: the program goes on. A
+        forked child that opens devices of its own writes to `path` with its process number appended.
         """
+        if self._ended:
+            return
+        try:
+            self._append(kind, fields)
+        except OSError as error:
+            self._ended = True
+            warnings.warn(f"the capture {self.path} is incomplete: {error}", stacklevel=2)
+
+    def _append(self, kind: str, fields: dict[str, object]) -> None:
         if self._pid != os.getpid():
             path = f"{self.path}.{os.getpid()}" if self._pid else self.path
             self._pid = os.getpid()
             self._file = os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
-            self.write("hcq-capture", version=VERSION)
+            self._append("hcq-capture", {"version": VERSION})
         line = (json.dumps({"t": kind, **fields}, separators=(",", ":")) + "\n").encode()
         while line:
             line = line[os.write(self._file, line) :]
@@ -101,8 +115,15 @@ _LOGS: Final[dict[str, CaptureLog]] = {}
 """The captures of this process by file name."""
 
 
+def _renew() -> None:
+    """Make new locks in a forked child, where the thread that holds one may not exist."""
+    for log in _LOGS.values():
+        log.lock = threading.RLock()
+
+
 def log_of(path: str) -> CaptureLog:
     """Return the capture of this process that is written to `path`; it is opened with its first line."""
+    in_children(_renew)
     return _LOGS.setdefault(path, CaptureLog(path))
 
 

@@ -64,7 +64,7 @@ class Recorder(Validator):
     def check_submission(
         self, queue: OpenQueue, label: str, todo: list[Command], values: Mapping[Param, Value] | None
     ) -> list[Command]:
-        """As `Validator.check_submission`; also raises `OSError` if the capture cannot be written."""
+        """As `Validator.check_submission`; the submission is in the capture when this returns."""
         todo = super().check_submission(queue, label, todo, values)
         with self._log.lock:
             self._submit(queue, label, todo, values or {})

@@ -197,12 +197,45 @@ def test_a_killed_process_leaves_a_capture_that_can_be_read(tmp_path: Path):
     assert main(["replay", str(file)]) == 0
 
 
+def test_a_program_goes_on_where_its_capture_cannot_be_written():
+    with override(capture="/dev/full"):
+        with pytest.warns(UserWarning, match="the capture /dev/full is incomplete: .*No space left"):
+            device = hcq.open("cpu")
+        with device:
+            buffer = device.alloc(BYTES, SHARED)
+            device.compute.submit(device.compute.record().fill(buffer, 7)).wait(timeout_s=HANG_S)
+            assert buffer.host()[0] == 7
+
+
+def test_a_forked_child_writes_a_capture_of_its_own(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    program = (
+        "import hcq, os\n"
+        "def run(value):\n"
+        "    with hcq.open('cpu') as device:\n"
+        "        buffer = device.alloc(64)\n"
+        "        device.compute.submit(device.compute.record().fill(buffer, value)).wait()\n"
+        "run(1)\n"
+        "child = os.fork()\n"
+        "run(2)\n"
+        "child and os.waitpid(child, 0)\n"
+    )
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, env=environment(HCQ_CAPTURE=str(file)), check=True, timeout=CHILD_S)
+    files = sorted(tmp_path.iterdir())
+    assert [sum(record["t"] == "sent" for record in read(one)) for one in files] == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{}\n", "line 1: wanted an object"),
         ('{"t":"hcq-capture","version":99}\n', "no capture of version 1"),
         ('{"t":"hcq-capture","version":1}\nnonsense\n', "line 2: wanted an object"),
+        (
+            '{"t":"hcq-capture","version":1}\n{"t":"seen","buffer":1}\n',
+            "a file is damaged: KeyError('digest')",
+        ),
     ],
 )
 def test_another_file_is_refused(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

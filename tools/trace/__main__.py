@@ -18,6 +18,7 @@ import argparse
 import difflib
 import json
 import sys
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _COMMANDS[options.command](options)
     except (HcqError, OSError) as error:
         parser.exit(2, f"python -m tools.trace: {error}\n")
+    except (KeyError, zlib.error, json.JSONDecodeError) as error:
+        parser.exit(2, f"python -m tools.trace: a file is damaged: {error!r} in a line that can be read\n")
 
 
 def _dump(options: argparse.Namespace) -> int:
