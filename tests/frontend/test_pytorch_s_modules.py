@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -160,3 +161,14 @@ def test_functions_have_pytorch_s_answers_at_their_edges(call: Any, want: Any):
 def test_running_statistics_are_refused_where_they_would_stay():
     with pytest.raises(UsageError, match="running statistics are not updated; leave them out"):
         nn.functional.instance_norm(torch.ones(1, 1, 2), torch.ones(1), torch.ones(1))
+
+
+def test_a_copy_of_a_module_with_a_spectral_norm_has_its_own_iterations():
+    module = nn.utils.spectral_norm(nn.Linear(4, 3))
+    copied, before = copy.deepcopy(module), module.weight_u.tolist()
+    copied.weight_orig.assign(copied.weight_orig.detach() * 0 + torch.arange(12.0).reshape(3, 4))
+    for _ in range(20):
+        copied(torch.ones(1, 4))
+    assert module.weight_u.tolist() == before
+    assert copied.weight_u.tolist() != before
+    assert np.linalg.svd(copied.weight.numpy())[1][0] == pytest.approx(1, rel=1e-5)

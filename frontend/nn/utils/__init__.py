@@ -5,7 +5,7 @@ Not here: schedules of learning rates (`frontend.optim.schedules`). Next: `rnn`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -67,16 +67,20 @@ def spectral_norm(
     made = _norms.SpectralNorm(weight, n_power_iterations, axis, eps)
     for part in "uv":
         module.register_buffer(f"{name}_{part}", vars(made).get(f"_{part}"))
-    return _by_hook(module, name, {"orig": weight}, lambda t: made.train(module.training)(t))  # noqa: PLW0108 - the mode of each call
+    return _by_hook(module, name, {"orig": weight}, made)
 
 
-def _renew(name: str, parts: list[str], compute: Callable[..., Tensor], module: Module, _args: Any) -> None:
-    setattr(module, name, compute(*[getattr(module, part) for part in parts]))
+def _renew(name: str, parts: list[str], made: Module, module: Module, _args: Any) -> None:
+    made.train(module.training)
+    setattr(module, name, made(*[getattr(module, part) for part in parts]))
 
 
-def _by_hook(module: Module, name: str, parts: dict[str, Tensor], compute: Callable[..., Tensor]) -> Module:
-    """Replace a parameter by others, `NAME_KEY` for each key, and compute it from them before each call."""
-    hook = partial(_renew, name, [f"{name}_{key}" for key in parts], compute)
+def _by_hook(module: Module, name: str, parts: dict[str, Tensor], made: Module) -> Module:
+    """Replace a parameter by others, `NAME_KEY` for each key, and compute it from them before each call.
+
+    The hook has no closure: a copy of the module has a copy of `made`, with its buffers.
+    """
+    hook = partial(_renew, name, [f"{name}_{key}" for key in parts], made)
     del vars(module)[name]
     for key, value in parts.items():
         setattr(module, f"{name}_{key}", Parameter(value.detach().clone().realize()))
