@@ -99,6 +99,13 @@ class Config:
     profile: bool = _setting(
         False, "HCQ_PROFILE", "1: time each kernel, copy and fill; costs device time", _flag
     )
+    breadcrumbs: bool = _setting(
+        False,
+        "HCQ_BREADCRUMBS",
+        "1: name the command that finished last, and the next, of each queue in errors; costs device time",
+        _flag,
+    )
+    crash: str = _setting("", "HCQ_CRASH", "file that gets a report of each fault, a line of JSON", _file)
     cache: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it
         None, "HCQ_CACHE", "folder of compiled code; default $XDG_CACHE_HOME/hcq, or ~/.cache/hcq"
     )

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from hcq.closing import CLOSE_S, Once, drain, stop
+from hcq.config import config
 from hcq.counters import Counters, begin, write_counts
 from hcq.errors import (
     DeviceFault,
@@ -35,11 +36,11 @@ from hcq.errors import (
     refuse_copy,
     user_line,
 )
-from hcq.faults.messages import detect_overrun, overrun_report, timeout_text
-from hcq.faults.polling import completed, poll, poll_room
+from hcq.faults.messages import overrun_report, timeout_text
+from hcq.faults.polling import completed, detect, poll, poll_room
 from hcq.faults.refusal import FaultRefusal, note
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, QueueKind
-from hcq.heap import Block, FreeList, Pool, tracked
+from hcq.heap import Block, FreeList, MemoryUse, Pool, tracked
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.idle import IdleTime
 from hcq.memory import Buffer
@@ -79,7 +80,8 @@ class Device:
         counters: str = "", emulated: bool = False,
     ) -> None:  # fmt: skip
         self.closed = False
-        self._emulated = emulated
+        self.emulated = emulated
+        """Whether threads of this process do the work (`hcq.driver.Driver.emulated`)."""
         self.report: FaultReport | None = None
         """The fault of the device, until it recovers; None: no fault."""
         self._raw: FaultReport | None = None
@@ -151,12 +153,17 @@ class Device:
         """The first compute queue."""
         return self.computes[0]
 
-    def alloc(self, size: int, spec: BufferSpec = DEFAULT, *, label: str = "") -> Buffer:
+    def alloc(
+        self, size: int, spec: BufferSpec = DEFAULT, *, label: str = "", queue: Queue | None = None
+    ) -> Buffer:
         """Return a new buffer of `size` bytes with undefined contents.
 
         `spec` is the kind of memory; by default device memory aligned to 256 bytes, which need not be visible
-        to the host. `label` names the buffer in errors. The caller owns the buffer: its memory is freed with
-        the last reference, or by `Buffer.close`.
+        to the host. `label` names the buffer in errors. `queue` may get memory at once that was closed with
+        `Buffer.close(at=)` at a point of that queue: only its later submissions may use the buffer, and what
+        waits for them. With validation it is not reused before the point.
+
+        The caller owns the buffer: its memory is freed with the last reference, or by `Buffer.close`.
 
         Most calls reuse memory of the device's pools and do not reach the driver. Any thread may call.
 
@@ -172,7 +179,12 @@ class Device:
         pool = self._default_pool if spec is DEFAULT else self.heap.pool(spec)
         if self.watch is not None:
             return self._validated(self.watch, pool, size, label)
-        block, free_list = pool.take(size)
+        block: Block
+        free_list: FreeList
+        if queue is not None and (found := self.heap.take_ordered(pool, size, queue.timeline.signal)):
+            block, free_list = found
+        else:
+            block, free_list = pool.take(size)
         if block.chunk.allocation.tracker is not None:
             return Buffer(self, block, tracked(block, free_list, size), size, spec, label)
         return Buffer(self, block, free_list, size, spec, label)
@@ -185,22 +197,48 @@ class Device:
         watch.allocated(buffer)
         return buffer
 
+    def memory(self) -> MemoryUse:
+        """Return how much memory the pools have, for what, and the labels of the largest buffers.
+
+        It looks through all objects of the process: not for hot paths.
+        """
+        return self.heap.use(self.retired.owners())
+
+    def trim(self) -> int:
+        """Return memory that no buffer uses to the driver; return the number of bytes.
+
+        Frees what was closed and is done first; waits for nothing. Raises `UsageError` for a closed device,
+        `DeviceFault` after a fault.
+        """
+        if self.refusal is not None:
+            raise self.refusal()
+        self.sweep()
+        return self.heap.trim()
+
     def sweep(self) -> None:
         """Retire completed submissions, and free memory and programs that were closed while they ran."""
         self.retired.sweep()
 
     def retire_block(
-        self, block: Block | None, free_list: FreeList, peers: Iterable[Device], after: Point | None
+        self,
+        block: Block | None,
+        free_list: FreeList,
+        peers: Iterable[Device],
+        *,
+        after: Point | None = None,
+        at: Point | None = None,
     ) -> None:
         """Return the memory of a closed buffer to its pool once the work now in flight is done.
 
-        `peers` are other devices that can access it; `after` must be reached too. `block` None: a view.
+        `peers` are other devices that can access it; `after` must be reached too. `at`: only that point must
+        be. `block` None: a view.
         """
         for device in (self, *peers):
             device.close_epoch += 1
         if block is None or self.closed:
             return
-        points = self.retired.in_flight(queue for peer in peers for queue in peer.queues)
+        queues = (queue for peer in peers for queue in peer.queues)
+        points = self.retired.in_flight(queues) if at is None else [at]
         if after is not None:
             points.append(after)
         self.heap.defer_free(points, block, free_list)
@@ -270,7 +308,7 @@ class Device:
             )
         image.verify()
         with self._lock:
-            return Program(self, image, self.driver.load(image))
+            return Program(self, image, self.retired.reclaimed(lambda: self.driver.load(image)))
 
     def retire_program(self, loaded: DriverProgram) -> None:
         """Unload a program once the work now in flight is done."""
@@ -318,7 +356,7 @@ class Device:
         """Sleep until the slot at `va` is >= `value`, or `timeout_s` seconds; see `DriverDevice.wait`."""
         if self.refusal is not None:
             raise self.refusal()
-        if self._emulated:  # drivers spin before they sleep, which holds up the threads that do the work
+        if self.emulated:  # drivers spin before they sleep, which holds up the threads that do the work
             time.sleep(min(_LET_RUN_S, timeout_s))
         return self.driver.wait(va, value, timeout_s)
 
@@ -374,8 +412,8 @@ class Device:
         poll_room(queue, until, timed=timed)
 
     def poll_driver(self) -> None:
-        """Query the driver for a fault, and check that no timeline exceeds its last submitted value."""
-        if self.refusal is None and (report := self.driver.fault() or detect_overrun(self)) is not None:
+        """Query the driver for a fault; check the queues' timelines, and the time limits of submissions."""
+        if self.refusal is None and (report := self.driver.fault() or detect(self)) is not None:
             self.faulted(report)
             self.flush_outputs()
 
@@ -386,11 +424,23 @@ class Device:
                 return
             self._raw = report
             self.report = report = completed(self, report)
+            if config().crash:
+                self._write_crash(report)
             refusal = FaultRefusal(report)
             self.refuse(refusal)
         if self.watch is not None:
             self.watch.faulted(self, report)
         refusal.collected = note(report)
+
+    def _write_crash(self, report: FaultReport) -> None:
+        from hcq.faults.crash import write_report  # noqa: PLC0415 - only after a fault
+
+        try:
+            write_report(config().crash, self, report)
+        except OSError as error:  # the fault is the error to raise
+            warnings.warn(
+                f"{self.name}: no crash report could be written: {error}", FaultWarning, stacklevel=2
+            )
 
     def recover(self) -> tuple[Buffer, ...]:
         """Recover from a fault: every queue gets a new, empty ring.
@@ -475,7 +525,7 @@ class Device:
             for queue in self.queues:
                 with queue.lock:  # a concurrent submission finishes first
                     queue.refusal = queue.refusal or refusal
-            clock = IdleTime().read if self._emulated else time.monotonic
+            clock = IdleTime().read if self.emulated else time.monotonic
             stuck = drain(self.queues, lambda: self.report, timeout_s, clock)
             if not met and isinstance(self.refusal, FaultRefusal) and not self.refusal.collected:
                 self._unmet = self.report

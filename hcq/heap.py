@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from hcq.signal import Point
+    from hcq.signal import Point, Signal
 
 CHUNK_BYTES = 2 << 20
 """Size of the allocations that small blocks are cut from."""
@@ -93,12 +94,14 @@ def tracked(block: Block, free_list: FreeList, size: int) -> FreeList:
 class Chunk:
     """One allocation of the driver, from which blocks are cut."""
 
-    __slots__ = ("allocation", "blocks", "peers", "used", "viewed")
+    __slots__ = ("allocation", "blocks", "cut", "peers", "used", "viewed")
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
         self.used = 0
         """Bytes that blocks occupy, from the start of the allocation."""
+        self.cut = 0
+        """Bytes of blocks, without gaps."""
         self.blocks = 0
         """Number of blocks cut."""
         self.peers: frozenset[object] = frozenset()
@@ -116,6 +119,26 @@ def size_class(size: int, align: int) -> int:
     return (size + step - 1) // step * step
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The memory that a device's pools have from its driver, in bytes."""
+
+    reserved: int
+    """All of it: the sum of the four below."""
+    used: int
+    """Of open buffers, rounded up to their size classes."""
+    deferred: int
+    """Of closed buffers that work in flight may still use."""
+    cached: int
+    """Of free blocks, which serve the next buffers of their size class."""
+    uncut: int
+    """Never used so far, and lost to alignment."""
+    allocations: int
+    """Number of the driver's allocations."""
+    owners: tuple[tuple[str, int, int], ...] = ()
+    """(label, bytes, number of buffers) of open buffers, the largest first."""
+
+
 class Pool:
     """The blocks of one device and one kind of memory.
 
@@ -123,7 +146,17 @@ class Pool:
     blocks and trimming hold the lock.
     """
 
-    __slots__ = ("_by_size", "_chunk", "_chunks", "_free_lists", "_lock", "driver", "reclaim", "spec")
+    __slots__ = (
+        "_by_size",
+        "_chunk",
+        "_chunks",
+        "_free_lists",
+        "_lock",
+        "_short",
+        "driver",
+        "reclaim",
+        "spec",
+    )
 
     def __init__(
         self,
@@ -131,6 +164,7 @@ class Pool:
         spec: BufferSpec,
         lock: AbstractContextManager[bool],
         reclaim: Callable[[int], bool],
+        short: Callable[[OutOfMemoryError], OutOfMemoryError],
     ) -> None:
         align = spec.align
         if not isinstance(align, int) or not 0 < align <= CHUNK_BYTES or align & (align - 1):
@@ -147,7 +181,7 @@ class Pool:
 
         Its argument is the number of calls before, for this allocation: 0, 1, 2, ...
         """
-        self._lock = lock
+        self._lock, self._short = lock, short
         self._free_lists: dict[int, list[Block]] = {}
         """Free blocks by size class."""
         self._by_size: dict[int, list[Block]] = {}
@@ -164,13 +198,14 @@ class Pool:
         """
         free_list = self._by_size.get(size) if size.__class__ is int else None  # 16.0 and True equal an int
         if free_list is None:
-            free_list = self._free_list_of(size)
+            free_list = self.free_list(size)
         try:
             return free_list.pop(), free_list
         except IndexError:
             return self._cut(size_class(size, self.spec.align), free_list), free_list
 
-    def _free_list_of(self, size: int) -> list[Block]:
+    def free_list(self, size: int) -> list[Block]:
+        """Return the free list of a size. Raises `UsageError` for a size that is not a positive int."""
         if size.__class__ is not int or size <= 0:
             raise UsageError(f"wanted a size in bytes, an int of at least 1, seen {size!r}")
         with self._lock:
@@ -187,7 +222,7 @@ class Pool:
         with self._lock:
             if size >= LARGE_BYTES:
                 chunk = self._pages(size)
-                chunk.blocks, chunk.used = 1, size
+                chunk.blocks, chunk.used, chunk.cut = 1, size, size
                 return Block(chunk, 0, size, free_list)
             chunk_ = self._chunk
             align = max(256, self.spec.align)
@@ -195,7 +230,7 @@ class Pool:
                 chunk_ = self._pages(CHUNK_BYTES)
                 self._chunk = chunk_
             offset = (chunk_.used + align - 1) // align * align
-            chunk_.used, chunk_.blocks = offset + size, chunk_.blocks + 1
+            chunk_.used, chunk_.blocks, chunk_.cut = offset + size, chunk_.blocks + 1, chunk_.cut + size
             return Block(chunk_, offset, size, free_list)
 
     def _pages(self, size: int) -> Chunk:
@@ -203,9 +238,9 @@ class Pool:
         while True:
             try:
                 chunk = Chunk(self.driver.alloc(size, self.spec))
-            except OutOfMemoryError:
+            except OutOfMemoryError as error:
                 if not self.reclaim(attempt):
-                    raise
+                    raise self._short(error) from None
                 attempt += 1
             else:
                 self._chunks.append(chunk)
@@ -258,6 +293,13 @@ class Pool:
                 else:
                     self.driver.free(chunk.allocation)
 
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Return (allocations, their bytes, bytes of all blocks, bytes of free blocks)."""
+        with self._lock:
+            free = sum(block.size for blocks in self._free_lists.values() for block in tuple(blocks))
+            chunks = self._chunks
+            return len(chunks), sum(c.allocation.size for c in chunks), sum(c.cut for c in chunks), free
+
     def chunks(self) -> list[Allocation]:
         """Return the driver allocations that the pool holds."""
         return [chunk.allocation for chunk in self._chunks]
@@ -267,11 +309,18 @@ class Heap:
     """The pools of one device, one for each kind of memory, and the deferred frees. Thread-safe."""
 
     def __init__(
-        self, driver: PageSource, *, reclaim: Callable[[int], bool], deferred: Callable[[], None]
+        self,
+        driver: PageSource,
+        *,
+        reclaim: Callable[[int], bool],
+        deferred: Callable[[], None],
+        short: Callable[[OutOfMemoryError], OutOfMemoryError],
     ) -> None:
         self._driver = driver
         self._reclaim = reclaim
         """See `Pool.reclaim`."""
+        self._short = short
+        """Returns the error of a failed allocation, with what `hcq` knows."""
         self._deferred = deferred
         """Called when a free was deferred, so that the owner calls `sweep` later."""
         self._lock = threading.RLock()
@@ -294,13 +343,23 @@ class Heap:
             with self._lock:
                 pool = self._pools.get(spec)
                 if pool is None:
-                    pool = self._pools[spec] = Pool(self._driver, spec, self._lock, self._reclaim)
+                    pool = self._pools[spec] = Pool(
+                        self._driver, spec, self._lock, self._reclaim, self._short
+                    )
         return pool
 
-    def trim(self) -> None:
-        """Return every allocation without a used block to the driver."""
-        for pool in tuple(self._pools.values()):
-            pool.trim()
+    def trim(self) -> int:
+        """Return every allocation without a used block to the driver; return the number of bytes freed."""
+        return sum(pool.trim() for pool in tuple(self._pools.values()))
+
+    def use(self, owners: tuple[tuple[str, int, int], ...] = ()) -> MemoryUse:
+        """Return the use of the memory, with the owners given."""
+        with self._lock:
+            found = [pool.sizes() for pool in tuple(self._pools.values())]
+            deferred = sum(block.size for _, block, _ in tuple(self.deferred_frees))
+        count, reserved, cut, cached = (sum(one[i] for one in found) for i in range(4))
+        used = cut - cached - deferred
+        return MemoryUse(reserved, used, deferred, cached, reserved - cut, count, owners)
 
     def defer_free(self, points: list[Point], block: Block, free_list: FreeList) -> None:
         """Return a block to its free list: now, or at a later `sweep`.
@@ -312,6 +371,17 @@ class Heap:
         else:
             self.deferred_frees.append((points, block, free_list))
             self._deferred()
+
+    def take_ordered(self, pool: Pool, size: int, signal: Signal) -> tuple[Block, FreeList] | None:
+        """Return a closed block of the size class that only work of one timeline, `signal`, may still use."""
+        with self._lock:
+            free_list = pool.free_list(size)
+            for entry in tuple(self.deferred_frees):
+                points, block, home = entry
+                if home is free_list and not block.views and all(one.signal is signal for one in points):
+                    self.deferred_frees.remove(entry)
+                    return block, home
+        return None
 
     def sweep(self) -> None:
         """Return the blocks whose points are all reached or lost to their free lists."""

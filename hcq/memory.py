@@ -56,7 +56,13 @@ class Owner(Protocol):
         """Map another device's allocation into this device's address space."""
 
     def retire_block(
-        self, block: Block | None, free_list: FreeList, peers: Iterable[Any], after: Point | None
+        self,
+        block: Block | None,
+        free_list: FreeList,
+        peers: Iterable[Any],
+        *,
+        after: Point | None = None,
+        at: Point | None = None,
     ) -> None:
         """Return the memory of a closed buffer to its pool once the work now in flight is done."""
 
@@ -285,17 +291,26 @@ class Buffer:
         """Whether it was closed with `reason=`: a fault lost its contents, and each use raises that error."""
         return self in self.device.reasons
 
-    def close(self, *, after: Point | None = None, reason: Refusal | None = None) -> None:
+    def close(
+        self, *, after: Point | None = None, at: Point | None = None, reason: Refusal | None = None
+    ) -> None:
         """Make every later use raise; free the memory once the work in flight is done and `after` is reached.
+
+        `at` frees it when that point is reached, whatever else is in flight: the caller has ordered all work
+        that uses the buffer before it; with validation, other work is a `UsageError`, and nothing
+        is closed. `Device.alloc(queue=)` may reuse the memory even before the point.
 
         Later uses raise the error that `reason` makes, by default a `UsageError`. Closing a view closes only
         that view; closing a root closes its views too. Idempotent. Raises `UsageTypeError` for another class
-        of `after` or `reason`, and closes nothing.
+        of `after`, `at` or `reason`, and closes nothing.
         """
         if self.closed:
             return
-        if after is not None and not hasattr(after, "over"):
-            raise UsageTypeError(f"close {self!r}, after: wanted a Point, seen {after!r}")
+        for name, point in (("after", after), ("at", at)):
+            if point is not None and not hasattr(point, "over"):
+                raise UsageTypeError(f"close {self!r}, {name}: wanted a Point, seen {point!r}")
+        if at is not None and self.device.watch is not None:
+            self.device.watch.check_end(self, at)
         if reason is not None and not callable(reason):
             raise UsageTypeError(f"close {self!r}, reason: wanted a function, seen {reason!r}")
         device, root = self.device, self.root or self
@@ -310,7 +325,7 @@ class Buffer:
                     device.reasons[part] = reason
         self._drop = NOTHING
         block, self._block = self._block, None
-        device.retire_block(block, self._free_list, peers, after)
+        device.retire_block(block, self._free_list, peers, after=after, at=at)
 
     def __enter__(self) -> Self:
         return self

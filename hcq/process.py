@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from hcq.commands import Command
     from hcq.driver import Ring
+    from hcq.faults.breadcrumbs import Breadcrumbs
     from hcq.hardware import DeviceInfo
     from hcq.heap import Heap
     from hcq.pushbuffer import PushBuffer
@@ -36,6 +37,8 @@ class OpenQueue(Protocol):
     label: str
     ring: Ring
     timeline: Timeline
+    crumbs: Breadcrumbs | None
+    """The commands that finished and began last; None: they are not recorded."""
 
     @property
     def device(self) -> OpenDevice:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from hcq.backpressure import Backpressure, stall_callback
 from hcq.beginning import MOST_PENDING, Prepended, check_stores, check_waits, waits_for
+from hcq.callbacks import WAITER
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect
 from hcq.config import config
@@ -32,6 +33,8 @@ from hcq.errors import (
     UsageTypeError,
     refuse_copy,
 )
+from hcq.faults.breadcrumbs import Breadcrumbs
+from hcq.faults.limits import TimeLimits
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
@@ -100,6 +103,9 @@ class Queue:
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
         self.prepended = Prepended(device)
         """What `prepend` has left for the next submission."""
+        self.crumbs = Breadcrumbs(device, self.label) if config().breadcrumbs else None
+        """The commands that finished and began last; None: they are not recorded."""
+        self.limits = TimeLimits(emulated=device.emulated)
         self._ending: SubmitTemplate | None = None
         """The prebuilt end of a direct submission; None before the first one."""
 
@@ -114,6 +120,7 @@ class Queue:
         after: Sequence[Point] = (),
         values: Mapping[Param, Value] | None = None,
         timeout_s: float | None = None,
+        limit_s: float | None = None,
     ) -> Point:
         """Encode the commands, write the doorbell, and return the point that is reached when they are done.
 
@@ -124,6 +131,8 @@ class Queue:
         - `values`: a Buffer or a number for each Param left open; values of other Params are ignored.
         - `timeout_s`: seconds to wait at most while the ring has no space. None: no limit; the wait still
           ends when the device faults or is closed.
+        - `limit_s`: seconds that the work may run, from when what it waits for is done. After them the device
+          is faulted (`FaultKind.HANG`), with all queues; `Device.recover` continues. None: no limit.
 
         Order: a submission starts after the effects of this queue's previous one are visible. Inside it,
         kernels between two barriers may overlap and finish in any order; all other commands run in the order
@@ -142,7 +151,7 @@ class Queue:
           the device cannot access; `after` that is no sequence of points; a Param without a value, or with
           one that does not fit. With validation also for a hazard, a launch outside the device's limits, an
           overrun buffer, and a wait for ring space that nothing can end.
-        - `UsageTypeError` for another class of commands, values or timeout.
+        - `UsageTypeError` for another class of commands, values, timeout or limit.
         - `UnsupportedError` for a command that the device's encoder does not support.
         - `OutOfMemoryError` when there is no memory for arguments or for a large submission's words.
         - `DeviceFault` when the device has faulted, or a point of `after` was lost to a fault.
@@ -164,6 +173,8 @@ class Queue:
             )
         if timeout_s is not None:
             check_timeout(timeout_s)
+        if limit_s is not None:
+            check_timeout(limit_s)
         if values is not None:
             check_values(values)
         with self.lock:
@@ -179,7 +190,11 @@ class Queue:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
                 todo = self.check(commands.label, todo, values)
-            return self._send(todo, values, todo, timeout_s)
+            point = self._send(todo, values, todo, timeout_s)
+            if limit_s is not None:
+                self.limits.add(point, limit_s, commands.label, todo)
+                WAITER.add(point, lambda _point, _error: None)  # so that a thread polls
+            return point
 
     def prepend(self, commands: CommandBuffer, *, after: Sequence[Point] = ()) -> None:
         """Begin the next submission with waits for `after`, then with all stores of `commands`.
@@ -241,6 +256,9 @@ class Queue:
         point = self.timeline.next()
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
+        if self.crumbs is not None:
+            todo, crumbs = self.crumbs.marked(todo, point.value)
+            kept = [*kept, *todo]
         try:
             prepended = self.prepended
             self._encoder.encode([*prepended.opened(), *todo] if prepended.commands else todo, pushbuffer)
@@ -257,6 +275,8 @@ class Queue:
             self._not_sent()
             raise
         self.submit_template(pushbuffer, point, kept)
+        if self.crumbs is not None:
+            self.crumbs.sent(crumbs)
         return point
 
     def _not_sent(self) -> None:
@@ -455,6 +475,8 @@ class Queue:
         for point, _ in lost:
             LOST[point.signal] = (SLOT_VALUES, reason)
         self._inflight.clear()
+        if self.crumbs is not None:
+            self.crumbs.restart()
         self._pushbuffer.clear()
         self._arguments.restart(self._pushbuffer)
         self.timeline.renew(reason)

@@ -7,16 +7,23 @@ Next: `device`, the owner.
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hcq.driver import DriverDevice
+from hcq.errors import OutOfMemoryError, size_text
 from hcq.heap import Heap
+from hcq.memory import Buffer
 from hcq.process import OpenQueue
 from hcq.program import DeferredUnloads
 from hcq.signal import Point
+
+T = TypeVar("T")
+OWNERS_SHOWN = 5
+"""The most labels of buffers that an error names."""
 
 
 class Replayable(Protocol):
@@ -36,7 +43,7 @@ class Retired:
     """
 
     def __init__(self, driver: DriverDevice, lock: AbstractContextManager[bool]) -> None:
-        self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred)
+        self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred, short=self._short)
         self.queues: tuple[OpenQueue, ...] = ()
         """The queues of the device; none yet while it opens, when memory may be short already."""
         self.deferred = False
@@ -95,6 +102,45 @@ class Retired:
         self.sweep()
         self.heap.trim()
         return True
+
+    def reclaimed(self, allocate: Callable[[], T]) -> T:
+        """Return `allocate()`, called again as long as memory can be freed; see `Pool.reclaim`."""
+        for attempt in itertools.count():
+            try:
+                return allocate()
+            except OutOfMemoryError as error:
+                if not self._reclaim(attempt):
+                    raise self._short(error) from None
+        raise AssertionError("endless")
+
+    def owners(self) -> tuple[tuple[str, int, int], ...]:
+        """Return (label, bytes, number) of the open buffers of the device's memory, the largest first.
+
+        It looks through all objects of the process: milliseconds, and more for many objects.
+        """
+        sizes: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for one in gc.get_objects():
+            if one.__class__ is not Buffer or one.root is not None or one.closed:
+                continue
+            if one.device.retired is self:  # type: ignore[attr-defined]  # of a buffer that `Device.alloc` made
+                label = one.label or "without a label"
+                sizes[label] = sizes.get(label, 0) + one.size
+                counts[label] = counts.get(label, 0) + 1
+        rows = [(label, size, counts[label]) for label, size in sizes.items()]
+        return tuple(sorted(rows, key=lambda row: (-row[1], row[0])))
+
+    def _short(self, error: OutOfMemoryError) -> OutOfMemoryError:
+        """Return the error of an allocation that failed, with the use of memory and its largest owners."""
+        use = self.heap.use(self.owners()[:OWNERS_SHOWN])
+        owners = ", ".join(f"{label} {size_text(size)} in {n}" for label, size, n in use.owners)
+        parts = ("used", use.used), ("in flight", use.deferred), ("free", use.cached)
+        known = ", ".join(f"{size_text(size)} {name}" for name, size in parts)
+        text = f"{error.arguments}; buffers: {known}; largest: {owners or 'none'}"
+        return OutOfMemoryError(
+            error.call, error.status, error.status_name, arguments=text.removeprefix("; "), hint=error.hint,
+            reason=error.reason,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Unload all programs and free all memory; the device runs nothing any more."""

@@ -14,6 +14,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from drivers.amd import code, context, faults, topology
@@ -36,7 +37,7 @@ from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.counters import Counters
 from hcq.driver import Allocation, BufferSpec, DriverDevice, Place, QueueKind
 from hcq.errors import BringUpError, DriverError, FaultReport, UnsupportedError, UsageError
-from hcq.idle import STANDSTILL_S
+from hcq.idle import Standstill
 from hcq.profile import Clock, tie
 from hcq.program import DriverProgram, KernelImage
 
@@ -71,7 +72,9 @@ class AmdDevice:
         emulated: bool = False,
     ) -> None:
         self.process, self.gpu, self.choices = process, gpu, choices
-        self._prove_s = STANDSTILL_S if emulated else PROVE_S
+        self._prove_s = PROVE_S
+        # Nothing else of a recovered GPU runs: that another thread works is no reason to wait on.
+        self._prove_clock = partial(Standstill, busy=lambda: False) if emulated else None
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None
         self._lost = False
@@ -353,7 +356,7 @@ class AmdDevice:
             self._rings.start()
             self._fault = None
             try:
-                self._uploader.run((), self._prove_s)
+                self._uploader.run((), self._prove_s, self._prove_clock)
             except BringUpError as error:
                 self._fault = before
                 raise BringUpError(

@@ -108,19 +108,24 @@ class Uploader:
                 self._bytes[: len(part)] = part
                 self.run(self._engine.copy(va + start, self._stage.va + SLOT_BYTES, len(part)))
 
-    def run(self, words: tuple[int, ...], timeout_s: float | None = None) -> None:
-        """Send words and wait until they are done; `timeout_s` None: the default."""
+    def run(
+        self,
+        words: tuple[int, ...],
+        timeout_s: float | None = None,
+        clock: Callable[[], Callable[[], float]] | None = None,
+    ) -> None:
+        """Send words and wait until they are done; `timeout_s` and `clock` None: the default."""
         limit_s, engine = self._timeout_s if timeout_s is None else timeout_s, self._engine
         with self._lock:
             self._value = value = self._value % _VALUES + 1
             self._slot[0] = 0
             self.ring.send(engine.signalled(words, self._stage.va, value))
-            clock = self._clock()
+            read = (clock or self._clock)()
             while self._slot[0] != value:
                 report = self._fault()
                 if report is not None:
                     raise DeviceFault(report)
-                if clock() > limit_s:
+                if read() > limit_s:
                     stuck = self.ring.stuck()
                     raise BringUpError(f"{engine.late} in {limit_s:.1f} s: {stuck}\nhint: {engine.hint}")
                 time.sleep(0)

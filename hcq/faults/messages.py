@@ -110,7 +110,7 @@ def stuck_in(queue: OpenQueue) -> str:
 
 
 def graph_text(device: OpenDevice) -> str:
-    """Return one line of text for each queue that is blocked at a wait.
+    """Return one line of text for each queue that is blocked at a wait, and for each with breadcrumbs.
 
     With validation for the queues of all devices; else for this device and those whose signals it waits for.
     """
@@ -121,6 +121,8 @@ def graph_text(device: OpenDevice) -> str:
         owners: set[object] = {wait.signal.device for queue in device.queues for wait in waits_of(queue)}
         shown = [queue for queue in known if queue.device is device or queue.device in owners]
         lines = [line for queue in shown if (line := _wait_line(queue, known))]
+    crumbs = [(queue.label, str(queue.crumbs)) for queue in device.queues if queue.crumbs is not None]
+    lines += [f"{label}: {text}" for label, text in crumbs if text]
     return "".join(f"\n  {line}" for line in lines)
 
 

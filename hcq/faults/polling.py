@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hcq.errors import FaultReport, UsageError
-from hcq.faults.messages import graph_text, nearest_pages, stuck_text, with_kernel
+from hcq.faults.limits import hang
+from hcq.faults.messages import detect_overrun, graph_text, nearest_pages, stuck_text, with_kernel
 from hcq.inflight import awaited
 from hcq.signal import LOST, Signal
 
@@ -70,6 +71,14 @@ def _poll_awaited(first: Device) -> None:
         todo += {owner for owner in awaited(device.queues) if isinstance(owner, Device)} - seen
 
 
+def detect(device: Device) -> FaultReport | None:
+    """Return the report of a fault that hcq finds: a timeline set too far, a submission over its limit."""
+    if (report := detect_overrun(device)) is not None:
+        return report
+    overdue = ((queue, queue.limits.overdue()) for queue in device.queues)
+    return next((hang(device.name, queue.label, text) for queue, text in overdue if text), None)
+
+
 def poll_lost(signal: Signal, value: int) -> None:
     """Raise if only lost work, or work that waits for it, would raise the slot of `signal` to `value`."""
     if LOST:
@@ -98,5 +107,7 @@ def completed(device: Device, report: FaultReport) -> FaultReport:
     report = replace(report, stuck_at=stuck)
     if not report.arguments:
         running = [one for queue in device.queues for one in queue.inflight()]
-        report = with_kernel(report, [kept for point, kept in running if not point.passed()])
+        crumbs = [queue.crumbs.first() for queue in device.queues if queue.crumbs is not None]
+        known = [[crumb.command] for crumb in crumbs if crumb is not None]
+        report = with_kernel(report, known or [kept for point, kept in running if not point.passed()])
     return report

@@ -70,6 +70,7 @@ class Executable:
         self._queue = queue = segments[0].queue
         """The queue of the first segment."""
         quiet = queue.watch is None and not queue.device.trace and not queue.device.profile
+        quiet = quiet and queue.crumbs is None
         self._short = len(segments) == 1 and quiet
         """Whether `replay` may use its fast path: one queue, without validation, trace or profile."""
         self._turn = 0
@@ -332,7 +333,7 @@ class Executable:
         if queue.watch is not None:
             todo: list[Command] = [Wait(p.signal, p.value - p.signal.base) for p in waits]
             queue.check(segment.label or self.label, [*todo, *segment.commands], values)
-        if queue.device.profile:
+        if queue.device.profile or queue.crumbs is not None:
             return self._send_timed(slot, segment, waits, values)
         begin, end = Stamp(), Stamp()
         if queue.device.trace:
@@ -355,10 +356,10 @@ class Executable:
     def _send_timed(
         self, slot: ReplaySlot, segment: Segment, waits: list[Point], values: Mapping[Param, Value]
     ) -> Point:
-        """Encode a segment again, with time records around each kernel; records cannot be replayed."""
+        """Encode a segment again, with time records or breadcrumbs at each kernel, which are not replayed."""
         queue = segment.queue
         whole = (segment.label or self.label or "replay") if queue.device.trace else ""
-        todo, spans = timed(segment.commands, each=True, whole=whole)
+        todo, spans = timed(segment.commands, each=queue.device.profile, whole=whole)
         point = queue.send([*[Wait(p.signal, p.value - p.signal.base) for p in waits], *todo], values)
         self._tails[queue] = point
         slot.points = [self._tails[queue] for queue in self.queues if queue in self._tails]

@@ -251,6 +251,21 @@ class Ledger:
         key = (access.root, draft.clock[draft.queue.number], access.writes)
         draft.touched.setdefault(key, Intervals()).add(access.begin, access.end, access.what)
 
+    def check_end(self, root: Buffer, signal: Signal, value: int) -> None:
+        """Raise `UsageError` for an access to `root` that `signal` reaching a slot value does not follow."""
+        clock = dict(self.host)
+        for promise in self.promises.get(signal, ()):
+            if promise.value >= value:
+                join(clock, promise.clock)
+                break
+        for past in self.history.get(root, ()):
+            if past.tick > clock.get(past.queue.number, 0):
+                raise UsageError(
+                    f"{root!r} is closed at {signal!r} reaching {value + signal.base}, and nothing orders "
+                    f"{past.what.rstrip(',')}, which uses it on {past.queue.label}, before that\n"
+                    "hint: close it at the point of the last submission that uses it, or without at="
+                )
+
     def commit(self, draft: Draft, signal: Signal, value: int) -> None:
         """Enter a submission that was sent; its end raises the slot of `signal`, a timeline, to `value`."""
         if draft.deferred is not None:

@@ -191,6 +191,13 @@ class Validator:
                 _SHARED.ledger.host_observed(signal, value)
             self.guards.check_finished()
 
+    def check_end(self, buffer: Buffer, at: Point) -> None:
+        """Raise `UsageError` for work that uses a buffer and is not ordered before the point that ends it."""
+        if self.check:
+            with _SHARED.lock:
+                value = at.value - at.signal.base
+                _SHARED.ledger.check_end(buffer.root or buffer, at.signal, value)
+
     def check_overruns(self) -> None:
         """Check all guard zones of the device. Raises `UsageError` if a buffer was overrun."""
         self.guards.check_all()

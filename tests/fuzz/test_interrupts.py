@@ -73,7 +73,9 @@ def test_the_end_of_a_with_block_is_no_interrupt_point() -> None:
 
 class Locked:
     def __init__(self) -> None:
-        self.heap = Heap(FakeDevice(), reclaim=lambda _attempt: False, deferred=lambda: None)
+        self.heap = Heap(
+            FakeDevice(), reclaim=lambda _attempt: False, deferred=lambda: None, short=lambda error: error
+        )
 
     def act(self) -> None:
         self.heap.sweep()

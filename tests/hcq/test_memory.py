@@ -220,3 +220,64 @@ def test_no_python_code_runs_as_memory_signals_and_stamps_are_freed() -> None:
         assert not [name for event, name in began if event == "call"]
         owners += [device.alloc(64) for _ in range(4)]
         assert va in [buffer.va for buffer in owners]
+
+
+def test_a_point_ends_the_life_of_a_buffer_and_its_queue_reuses_the_memory_at_once(fake: FakeDevice):
+    with wrap(fake) as device:
+        fake.hold = True
+        queue, other = device.compute, device.copies[0]
+        buffer, target = device.alloc(4096, label="a"), device.alloc(4096, label="b")
+        gate = device.signal(host_set=True)
+        blocked = other.submit(other.record().wait(gate, 1).fill(target, 1))
+        point = queue.submit(queue.record().fill(buffer, 1))
+        address = buffer.va
+        buffer.close(at=point)
+        assert device.memory().deferred == 4096
+        assert device.alloc(4096).va != address  # the point is not reached
+        assert device.alloc(4096, queue=other).va != address  # its order is not that of this queue
+        again = device.alloc(4096, queue=queue)
+        assert again.va == address
+        again.close(at=queue.submit(queue.record().fill(again, 2)))
+        fake.hold = False
+        point.wait()
+        queue.sync()
+        assert not blocked.passed()
+        assert device.memory().deferred == 0  # the other queue's work does not use it
+        gate.value = 1
+
+
+def test_validation_refuses_a_point_that_does_not_follow_all_uses(device: Device, fake: FakeDevice):
+    fake.hold = True
+    queue, other = device.compute, device.copies[0]
+    buffer = device.alloc(64, label="a")
+    first = queue.submit(queue.record().fill(buffer, 1))
+    second = other.submit(other.record().fill(buffer, 2), after=[first])
+    with pytest.raises(UsageError, match=r"nothing orders fill, which uses it on copy 0 of .*, before that"):
+        buffer.close(at=first)
+    buffer.close(at=second)
+    assert buffer.closed
+
+
+def test_memory_use_adds_up_and_trim_returns_what_is_free(device: Device, fake: FakeDevice):
+    fixed = device.memory()
+    kept = [device.alloc(1000, label="small") for _ in range(3)]
+    large = device.alloc(8 * LARGE_BYTES, label="large")
+    use = device.memory()
+    assert use.reserved == use.used + use.deferred + use.cached + use.uncut
+    assert use.reserved == sum(size for size, _ in fake.memory.values())
+    assert use.owners[0] == ("large", 8 * LARGE_BYTES, 1)
+    assert ("small", 3000, 3) in use.owners
+    large.close()
+    assert device.memory().cached >= LARGE_BYTES
+    assert device.trim() >= LARGE_BYTES
+    assert device.memory().reserved < use.reserved
+    del kept
+    assert fixed.reserved <= device.memory().reserved
+
+
+def test_out_of_memory_names_the_largest_owners(device: Device, fake: FakeDevice):
+    kept = [device.alloc(8 * LARGE_BYTES, label="weights"), device.alloc(64, label="bias")]
+    fake.room = 0
+    with pytest.raises(OutOfMemoryError, match=r"largest: weights 8 MiB in 1, .*bias 64 bytes in 1"):
+        device.alloc(LARGE_BYTES)
+    assert kept

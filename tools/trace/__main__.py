@@ -1,4 +1,4 @@
-"""`python -m tools.trace dump|diff|replay|bisect`: reads captures that `HCQ_CAPTURE=FILE` wrote.
+"""`python -m tools.trace dump|diff|replay|bisect|show`: reads what `HCQ_CAPTURE` and `HCQ_CRASH` wrote.
 
     HCQ_CAPTURE=run.jsonl python examples/digits.py
     python -m tools.trace dump run.jsonl --packets
@@ -7,7 +7,7 @@
 
 `replay` sends the submissions again and compares what the host read; `--digests` also keeps the digests of
 the memory that each submission wrote. `bisect` replays, and names the first submission with another digest:
-on another device, with another driver, or after a change.
+on another device, with another driver, or after a change. `show` prints crash reports.
 
 Exits with 1 for a difference or a fault, 2 for wrong arguments.
 """
@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hcq.capture.log import read
-from hcq.errors import HcqError
+from hcq.errors import HcqError, UsageError
+from hcq.faults.crash import VERSION
 from tools.trace.replayer import Outcome, Replay
-from tools.trace.text import Symbols, lines
+from tools.trace.text import Symbols, crash_text, lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     replay = commands.add_parser("replay", help="send the submissions again, and compare what the host read")
     replay.add_argument("--digests", type=Path, help="file that gets the digests of written memory as JSON")
     bisect = commands.add_parser("bisect", help="find the first submission that leaves other memory")
-    for part in (dump, diff, replay, bisect):
+    show = commands.add_parser("show", help="print crash reports (HCQ_CRASH)")
+    show.add_argument("--json", action="store_true", help="as JSON, a line each")
+    for part in (dump, diff, replay, bisect, show):
         part.add_argument("file", type=Path, help="a capture")
     diff.add_argument("other", type=Path, help="the other capture")
     bisect.add_argument("good", type=Path, help="digests of a good replay (`replay --digests`)")
@@ -132,7 +135,20 @@ def _bisect(options: argparse.Namespace) -> int:
     return 1
 
 
-_COMMANDS = {"dump": _dump, "diff": _diff, "replay": _replay, "bisect": _bisect}
+def _show(options: argparse.Namespace) -> int:
+    for line in options.file.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+            known = record["crash"] == VERSION
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{options.file} is no crash report: {line[:60]!r}") from None
+        if not known:
+            raise UsageError(f"{options.file} is of version {record['crash']}, this reads {VERSION}")
+        print(line if options.json else crash_text(record))
+    return 0
+
+
+_COMMANDS = {"dump": _dump, "diff": _diff, "replay": _replay, "bisect": _bisect, "show": _show}
 
 if __name__ == "__main__":
     sys.exit(main())

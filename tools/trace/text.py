@@ -170,3 +170,21 @@ def _packets(record: Record, symbols: Symbols) -> list[str]:
         return amd.pm4_text(words, chip.generation)
     except (ValueError, KeyError) as error:
         return [f"cannot be decoded: {error}"]
+
+
+def crash_text(record: Record) -> str:
+    """Return a crash report as text."""
+    name = f"{record['device']} ({record['name']}, {record['arch']})"
+    lines = [f"{name} at {record['time']}", record["text"]]
+    for queue in record["queues"]:
+        reached = f"reached {queue['reached']} of {queue['issued']}"
+        lines.append(f"{queue['label']}: {reached}; {queue['at'] or 'idle'}")
+        lines += [f"  waits: {wait}" for wait in queue["waits"]]
+        lines += [f"  {queue['crumbs']}"] * bool(queue["crumbs"])
+        lines += [f"  in flight: {command}" for command in record["in flight"][queue["label"]]]
+    memory = record["memory"]
+    parts = ", ".join(f"{size_text(memory[part])} {part}" for part in ("used", "deferred", "cached", "uncut"))
+    lines.append(f"memory: {size_text(memory['reserved'])} in {memory['allocations']} allocations: {parts}")
+    lines += [f"  {label}: {size_text(size)} in {count}" for label, size, count in memory["owners"]]
+    lines += [f"{name}={value}" for name, value in record["settings"].items()]
+    return "\n".join([*lines, " ".join(f"{key}={value}" for key, value in record["machine"].items())])
