@@ -18,10 +18,9 @@ from frontend.device import Device
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import decided, give_gradients, listed, marked
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.evaluation.storage import Leaf, stored
 from frontend.ops import casts, movement
-from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -41,10 +40,9 @@ def deep(self: Kind, memo: dict[int, Any]) -> Kind:
 
     Raises `UsageError` inside a captured function.
     """
-    if CAPTURE.now is not None:
-        raise UsageError(
-            "a tensor was copied deeply inside a captured function\nhint: clone() is part of what is captured"
-        )
+    refuse(
+        "a tensor was copied deeply inside a captured function\nhint: clone() is part of what is captured"
+    )
     expr, leaves = self.expr, self.leaves
     made: Any
     if expr.op is PARAM:

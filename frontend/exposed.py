@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from frontend.assignment import write_rest
 from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, Rebound, TensorBase
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import check_concrete, realize_many
 from frontend.evaluation.storage import Leaf, home_of, preserve
 from frontend.evaluation.trace import become
 from frontend.evaluation.views import owns, rederive_views
-from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
@@ -34,11 +33,10 @@ def memory_of(t: TensorBase) -> hcq.Buffer:
     `Tensor.realize`.
     """
     with LOCK:
-        if CAPTURE.now is not None:
-            raise UsageError(
-                "the memory of a tensor was taken inside a captured function, whose replays would not repeat "
-                "what happens to it\nhint: do it outside"
-            )
+        refuse(
+            "the memory of a tensor was taken inside a captured function, whose replays would not repeat "
+            "what happens to it\nhint: do it outside"
+        )
         check_concrete(t)
         realize_many((t,))
         device = Device[t.expr.device]

@@ -35,6 +35,7 @@ _FUNCTIONAL: Final = frozenset({
 HOMES: Final = {
     "Function": "frontend.autograd.function",
     "TinyJit": "frontend.capture.jit",
+    "compile": "frontend.capture.compiled",
     "Variable": "frontend.variable",
     "checkpoint": "frontend.autograd.checkpoint",
     "checkpoint_sequential": "frontend.autograd.checkpoint",

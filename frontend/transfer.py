@@ -19,14 +19,13 @@ from frontend.evaluation.base import EPOCH, Rebound, T, TensorBase
 from frontend.evaluation.expr import PARAM, Leaves
 from frontend.evaluation.gradient_state import wanting, written_since
 from frontend.evaluation.history import between, readable
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_one
 from frontend.evaluation.refresh import refresh
 from frontend.evaluation.storage import NUMBERS, LeafOrigin, read, stored
 from frontend.evaluation.trace import make
 from frontend.ops.casts import cast
 from frontend.ops.movement import contiguous
-from hcq.errors import UsageError
 
 
 def to(
@@ -61,11 +60,10 @@ def to(
     name = Device.named(cast_type("str | None", device))
     if name == self.expr.device:
         return self
-    if CAPTURE.now is not None:
-        raise UsageError(
-            f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
-            "hint: move it outside"
-        )
+    refuse(
+        f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
+        "hint: move it outside"
+    )
     source, differentiable = _source(self)
     realize_one(source)
     e, leaf = readable(source)

@@ -29,7 +29,7 @@ from frontend.arguments.checks import whole
 from frontend.device import Device
 from frontend.evaluation.base import T
 from frontend.evaluation.expr import Part, leaf_expr
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.evaluation.storage import Leaf, pack
 from frontend.evaluation.trace import make
 from frontend.ops.elementwise import add, mul
@@ -117,11 +117,10 @@ class Variable:
         number = whole(value, self.name)
         if not self.low <= number <= self.high:
             raise UsageError(f"{self.name} must lie in {self.low}..{self.high}, saw {number}")
-        if CAPTURE.now is not None:
-            raise UsageError(
-                f"{self.name} was bound inside a captured function: replays would see this one value\n"
-                "hint: bind it outside, and pass it as an argument"
-            )
+        refuse(
+            f"{self.name} was bound inside a captured function: replays would see this one value\n"
+            "hint: bind it outside, and pass it as an argument"
+        )
         opened = Device[Device.DEFAULT if device is None else device]
         leaf = Leaf(opened.write_small(pack([number], dtypes.int32).ljust(16, b"\0")))
         leaf.known = number, number

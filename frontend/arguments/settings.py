@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-from frontend.arguments.conversion import flag, number
-from hcq.errors import UsageError
+from frontend.arguments.checks import whole
+from frontend.arguments.conversion import flag, number, shown
+from hcq.errors import UsageError, UsageTypeError
 
 
 def number_within(what: str, value: Any, low: float, high: float = math.inf) -> float:
@@ -31,14 +32,15 @@ def number_within(what: str, value: Any, low: float, high: float = math.inf) -> 
 
 
 class GroupSetting:
-    """A numeric setting of the parameter groups of an optimiser, low <= value < high.
+    """A numeric setting of the parameter groups of an optimiser, low <= value < high, with its default.
 
     Reading the attribute of the optimiser returns the setting of the first group. Assigning to it sets that
-    of all groups; a group checks the value by `checked`.
+    of all groups; a group checks the value by `checked`. The settings of a class, in the order of its lines,
+    are the arguments of its constructor after `params` and `lr`.
     """
 
-    def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
-        self.low, self.high = low, high
+    def __init__(self, default: Any = 0.0, low: float = 0.0, high: float = math.inf) -> None:
+        self.default, self.low, self.high = default, low, high
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -63,6 +65,40 @@ class GroupSetting:
 class GroupFlag(GroupSetting):
     """A setting that is True or False."""
 
+    def __init__(self, default: bool = False) -> None:  # noqa: FBT001, FBT002 - a default
+        super().__init__(default)
+
     def checked(self, kind: str, value: Any) -> Any:
         """Return a value as a Python bool. Raises `UsageTypeError` for anything else."""
         return flag(value, f"{kind}, {self.name}")
+
+
+class GroupCount(GroupSetting):
+    """A setting that is a whole number."""
+
+    def checked(self, kind: str, value: Any) -> Any:
+        """Return an int. Raises as `whole` and `number_within`."""
+        return number_within(
+            f"{kind}, {self.name}", whole(value, f"{kind}, {self.name}"), self.low, self.high
+        )
+
+
+class GroupNumbers(GroupSetting):
+    """A setting of two or three numbers; each also has a name of its own, with its range."""
+
+    def __init__(self, default: tuple[float, ...], **parts: tuple[float, float]) -> None:
+        super().__init__(default)
+        self.parts = parts
+        """Name -> (low, high) of each number, in order."""
+
+    def checked(self, kind: str, value: Any) -> Any:
+        """Return the Python numbers.
+
+        Raises `UsageTypeError` for anything but a tuple of as many numbers, and as `number_within`.
+        """
+        count = len(self.parts)
+        if not isinstance(value, (tuple, list)) or len(value) != count:
+            wanted = {2: "two", 3: "three"}[count]
+            raise UsageTypeError(f"{kind}, {self.name}: wanted {wanted} numbers, saw {shown(value)}")
+        pairs = zip(self.parts.items(), value, strict=True)
+        return tuple([number_within(f"{kind}, {name}", v, *limits) for (name, limits), v in pairs])

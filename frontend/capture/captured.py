@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frontend.assignment import root_of, write_rest
+from frontend.capture.guards import shown
 from frontend.containers import filled
 from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import EPOCH, FamilyLink, Rebound, TensorBase
@@ -190,6 +191,19 @@ class Captured:
             if self.relations:
                 relate(made, self.relations)
             return filled(self.nest, made)
+
+    def changed(self) -> str:
+        """Return what changed since the capture, so that `run` would raise, as a text; "": nothing."""
+        if self.replaced:
+            return f"{self.replaced} was moved or replaced"
+        mode = None if self.modes.seen == CHANGES[0] else self.modes.changed()
+        name = None if mode or self.guards is None or self.guards.hold() else self.guards.changed()
+        if mode:
+            return f"{mode[1]} was {mode[3]}, and is {mode[2]}"
+        if name:
+            return f"{name[0]} was {shown(name[2])}, and is {shown(name[1])}"
+        gone = [t for t, b in self.states if t.expr.op is not PARAM or t.leaves[0].buffer is not b]
+        return f"{described(gone[0])} was replaced" if gone else ""
 
     def _verify(self, tensors: Sequence[Tensor]) -> None:
         """Check indices and divisors that depend only on arguments and outside tensors.

@@ -53,6 +53,10 @@ _FOREIGN: Final = tuple(
     [sysconfig.get_path(kind) + "/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
     + [f"{_HOUSE}/{room}/" for room in ("frontend", "hcq", "compiler", "drivers", "emulator", "interop")]
 )
+_EFFECTS: Final = frozenset({"print", "input", "open", "breakpoint"})
+"""Functions of Python whose work is seen outside, or comes from there."""
+_CLOCKS: Final = frozenset({"time", "datetime", "logging", "warnings"})
+"""Modules with such functions."""
 _UNCALLED: Final = frozenset([f"__{name}__" for name in (
     "init", "post_init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "lt", "le", "gt", "ge",
     "reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace", "setattr", "delattr",
@@ -132,8 +136,8 @@ def _in_class(value: Any, name: str) -> Any:
 
 
 def _is_capture(value: Any) -> bool:
-    """Return whether a value is a `TinyJit`, which calls its function."""
-    return bool(value.__class__.__module__ == "frontend.capture.jit")
+    """Return whether a value is a `TinyJit` or a `Compiled`, which calls its function."""
+    return value.__class__.__module__ in {"frontend.capture.jit", "frontend.capture.compiled"}
 
 
 def _contents(cell: CellType | None) -> Any:
@@ -142,6 +146,15 @@ def _contents(cell: CellType | None) -> Any:
         return GONE if cell is None else cell.cell_contents
     except ValueError:
         return GONE
+
+
+def _acts(name: str, names: dict[str, Any]) -> bool:
+    """Return whether a global is one of `_EFFECTS`, or a member of one of `_CLOCKS`."""
+    value = names.get(name, GONE)
+    if value is GONE:
+        return name in _EFFECTS
+    home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return isinstance(home, str) and home.partition(".")[0] in _CLOCKS
 
 
 class Search:
@@ -158,6 +171,8 @@ class Search:
         """The names of iterators, which the code can only advance."""
         self.sources: list[Any] = []
         """Generators of random numbers of the host."""
+        self.effects: list[str] = []
+        """The names of functions that print, read files or clocks."""
         self._objects: dict[int, tuple[Any, str]] = {}
         self._loose: dict[tuple[tuple[Step, ...], bool], bool] = {}
         """(steps, contents) of loose paths -> whether code of the user has them."""
@@ -186,6 +201,8 @@ class Search:
             owner = None  # objects of libraries are not guarded
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         for kind, name, steps, contents in names.paths:
+            if typed and kind == "global" and _acts(name, function.__globals__):
+                self.effects.append(name)
             if kind == "local" and owner is not None:
                 self._follow(owner, steps, text, contents=contents, typed=typed)
             elif kind in {"local", "loose"} and (typed or owner is not None):

@@ -82,9 +82,13 @@ class NameGuards:
         except LOST:
             return False
 
+    def changed(self) -> tuple[str, Any, Any] | None:
+        """Return `difference` of the names."""
+        return difference(list(chain(*self._rows)), self._held)
+
     def check(self) -> None:
         """Raise `UsageError` if a name has another value than at the capture; else store the new objects."""
-        changed = difference(list(chain(*self._rows)), self._held)
+        changed = self.changed()
         if changed is not None:
             text, now, before = changed
             raise UsageError(
@@ -130,12 +134,34 @@ class NameWatch:
         self._function, self._arguments, self.who = function, arguments, who
         self._before = Search(function, arguments)
         self._numbers = _drawn(self._before)
+        self._after: tuple[list[Read], list[Held]] = [], []
+        """The names and containers that the function reads, after `effect`."""
         tensors = [r.value for r in (*self._before.reads.values(), *self._before.bound)]
         self._known = {id(v): v for v in chain(tensors, *[h.values for h in self._before.held.values()])}
 
     def tensors(self) -> list[Tensor]:
         """Return the float tensors that the function can have read."""
         return [t for t in self._known.values() if isinstance(t, Tensor) and t.expr.dtype.is_float]
+
+    def changed(self) -> str:
+        """Return what changed since the last `effect`, as a text; "": nothing."""
+        found = difference(*self._after)
+        return f"{found[0]} was {shown(found[2])}, and is {shown(found[1])}" if found else ""
+
+    def effect(self) -> str:
+        """Return what the function, which just ran, did that a replay would not repeat; "": nothing.
+
+        It prints, reads a clock or an iterator, draws random numbers on the host, or changed an object.
+        """
+        after = Search(self._function, self._arguments)
+        self._after = list(after.reads.values()), [h for h in after.held.values() if h.read]
+        if after.effects or after.iterators:
+            return f"it uses `{[*after.effects, *after.iterators][0]}`, which a replay would not"
+        if _drawn(self._before) != self._numbers:
+            return "it draws random numbers on the host, which a replay would repeat"
+        before = self._before
+        changed = difference([*before.reads.values(), *before.bound], list(before.held.values()))
+        return f"it changes {changed[0]}" if changed else ""
 
     def guards(self) -> NameGuards | None:
         """Return the guards of the names that the function read, after it ran; None if there are none.

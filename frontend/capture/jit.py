@@ -106,14 +106,14 @@ def _only_in_file(path: str, label: str) -> Any:
     return function
 
 
-def _tensors_of(value: Any) -> list[Tensor]:
+def tensors_of(value: Any) -> list[Tensor]:
     """Return the tensors of nested containers."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, SymbolicTensor):
-        return _tensors_of(value.whole)
+        return tensors_of(value.whole)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [t for part in parts for t in _tensors_of(part)]
+    return [t for part in parts for t in tensors_of(part)]
 
 
 _EVERY: Final[weakref.WeakSet[TinyJit[Any, Any]]] = weakref.WeakSet()
@@ -317,7 +317,7 @@ class TinyJit(Generic[P, R]):
         with recorded_uses() as uses:
             result = self.fn(*args, **names)
             with LOCK:
-                returned = _tensors_of(result)
+                returned = tensors_of(result)
                 for t in returned:
                     refresh(t)  # records what a pending result is built from
         self._returned = [weakref.ref(t) for t in returned]

@@ -33,11 +33,10 @@ from frontend.evaluation.expr import (
     inside,
 )
 from frontend.evaluation.gradient_state import anyone, wanting, written_since
-from frontend.evaluation.plan import CAPTURE, aliased
+from frontend.evaluation.plan import CAPTURE, aliased, refuse
 from frontend.evaluation.realize import check_concrete, realize_one
 from frontend.evaluation.refresh import refresh
 from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
-from hcq.errors import UsageError
 
 Node = tuple[TensorExpr, Leaves]
 """An expression and its leaves: a node of the graph that gradients are taken of."""
@@ -80,8 +79,8 @@ def readable(t: TensorBase) -> tuple[TensorExpr, Leaf]:
     They belong together even if another thread changes the tensor meanwhile. Raises `UsageError` inside a
     captured function, and as `realize_one`.
     """
-    if CAPTURE.now is not None:
-        raise UsageError(
+    if CAPTURE.now is not None or CAPTURE.notes is not None:
+        refuse(
             "the value of a tensor was read inside a captured function: a replay could not do that\n"
             "hint: return the tensor and read it outside"
         )

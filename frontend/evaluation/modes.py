@@ -77,22 +77,31 @@ class Modes:
         if key not in self.inside and key not in self.own:
             self.reads.setdefault(key, _Read(what, weakref.ref(owner), now, now(owner)))
 
+    def changed(self) -> tuple[Hashable, str, Any, Any] | None:
+        """Return (key, name, value now, value before) of a mode that is not that of the capture, else None.
+
+        A tensor as value is "a tensor".
+        """
+        for key, read in self.reads.items():
+            owner = read.owner()
+            now = read.value if owner is None else read.now(owner)
+            if now is not read.value:
+                shown = ["a tensor" if hasattr(x, "expr") else x for x in (now, read.value)]
+                return key, read.what, shown[0], shown[1]
+        return None
+
     def check(self, name: str) -> None:
         """Raise `UsageError` if a mode is not that of the capture of `name`, a function.
 
         Then repeat its changes: set the modes of `layers`, remove the gradients of `cleared`.
         """
-        for key, read in self.reads.items():
-            owner = read.owner()
-            if owner is None:
-                continue
-            now = read.now(owner)
-            if now is not read.value:
-                before, now = ("a tensor" if hasattr(x, "expr") else x for x in (read.value, now))
-                raise UsageError(
-                    f"{read.what} was {before} when {name} was captured, and is {now} now\nhint: "
-                    + (_GRADIENT if isinstance(key, tuple) and key[0] == GRAD else _MODE)
-                )
+        changed = self.changed()
+        if changed is not None:
+            key, what, now, before = changed
+            raise UsageError(
+                f"{what} was {before} when {name} was captured, and is {now} now\nhint: "
+                + (_GRADIENT if isinstance(key, tuple) and key[0] == GRAD else _MODE)
+            )
         for ref, mode in self.layers.values():
             layer = ref()
             if layer is not None:

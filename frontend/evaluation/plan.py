@@ -43,6 +43,8 @@ class _CaptureOfThread(threading.local):
 
     now: Any = None
     """A `frontend.capture.recording.Capture`, or None."""
+    notes: list[str] | None = None
+    """What a capture would have refused, in the first call of a compiled function; None outside of one."""
 
 
 CAPTURE: Final = _CaptureOfThread()
@@ -361,6 +363,14 @@ def verify_all(checks: Sequence[tuple[Checks, Leaves]]) -> None:
     finally:
         CAPTURE.now = now
         stats.kernels, stats.launches, stats.plans = counts
+
+
+def refuse(text: str) -> None:
+    """Raise `UsageError` of a text inside a captured function; note the text where a capture may follow."""
+    if CAPTURE.now is not None:
+        raise UsageError(text)
+    if CAPTURE.notes is not None:
+        CAPTURE.notes.append(text)
 
 
 def _value(e: TensorExpr, leaves: Leaves) -> memoryview:

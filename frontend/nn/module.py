@@ -31,9 +31,9 @@ from frontend.evaluation.gradient_state import (
     want,
     was_marked,
 )
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.nn import state
-from frontend.nn.state.models import BUFFERS, HOOKS, NAMES, parts_of
+from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -270,8 +270,7 @@ class Module:
         inside a captured function.
         """
         flag(non_blocking, "to, non_blocking")
-        if CAPTURE.now is not None:
-            raise UsageError(f"{type(self).__name__}.to inside a captured function; move the model outside")
+        refuse(f"{type(self).__name__}.to inside a captured function; move the model outside")
         name: Any = device
         if isinstance(name, Tensor):
             name, dtype = name.device, name.dtype
@@ -512,3 +511,21 @@ class ModuleDict(Module, dict[str, Any]):
         raise AttributeError(
             f"ModuleDict has no attribute and no module {name!r}; it has {', '.join(self) or 'none'}"
         )
+
+
+class CompiledModule(Module):
+    """A module of `frontend.compile`: `forward` replays captures; all else is that of `_orig_mod`."""
+
+    def __init__(self, module: Module, compiled: Callable[..., Any]) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self.__dict__[COMPILED] = compiled
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_orig_mod":
+            raise AttributeError(name)
+        return getattr(self._orig_mod if hasattr(self._orig_mod, name) else self.__dict__[COMPILED], name)
+
+    def forward(self, *args: Any, **names: Any) -> Any:
+        """Return the result of the module. Raises as the module."""
+        return self.__dict__[COMPILED](*args, **names)

@@ -27,7 +27,7 @@ from frontend.evaluation.constants import constant, convert, coordinate, suited
 from frontend.evaluation.expr import Part, source_expr
 from frontend.evaluation.gradient_state import marked
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.evaluation.storage import allocated, dtype_of, flatten, from_numpy, pack, stored
 from frontend.evaluation.trace import apply, composite
 from frontend.ops.casts import cast
@@ -70,11 +70,10 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
     if isinstance(data, (bool, int, float)):
         found = dtype or default_dtype(data)
         return source_expr(Ops.CONST, suited(data, found), found, name), ()
-    if CAPTURE.now is not None:
-        raise UsageError(
-            "host data was made into a tensor inside a captured function: replays would see this one value\n"
-            "hint: pass it as an argument, or make the tensor outside"
-        )
+    refuse(
+        "host data was made into a tensor inside a captured function: replays would see this one value\n"
+        "hint: pass it as an argument, or make the tensor outside"
+    )
     if isinstance(data, (bytes, bytearray, memoryview)):
         kind = dtype or dtypes.uint8
         if len(data) % kind.itemsize:

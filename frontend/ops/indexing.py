@@ -23,7 +23,7 @@ from frontend.arguments.checks import Shape, broadcast, whole, whole_or_none
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import convert, coordinate, spread
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.evaluation.trace import apply, composite
 from frontend.evaluation.views import BACK, share
 from frontend.later import later
@@ -148,11 +148,10 @@ def places_of(mask: T) -> list[T]:
 
     Computes the mask and waits for it. Raises `UsageError` inside a captured function.
     """
-    if CAPTURE.now is not None:
-        raise UsageError(
-            "a bool tensor as index inside a captured function: the size depends on values, and a replay has "
-            "one size\nhint: where and masked_fill keep the shape; nonzero and masked_select accept size="
-        )
+    refuse(
+        "a bool tensor as index inside a captured function: the size depends on values, and a replay has "
+        "one size\nhint: where and masked_fill keep the shape; nonzero and masked_select accept size="
+    )
     known: Any = mask
     kind: Any = mask.__class__
     found = known.numpy().nonzero() if mask.expr.shape else ()

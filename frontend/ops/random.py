@@ -29,7 +29,7 @@ from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, spread, widened
 from frontend.evaluation.expr import leaf_expr
 from frontend.evaluation.gradient_state import marked
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import CAPTURE, refuse
 from frontend.evaluation.storage import Leaf
 from frontend.evaluation.trace import apply, method
 from frontend.ops.arithmetic import div
@@ -74,8 +74,7 @@ def manual_seed(seed: int = 0) -> None:
 
     There is one generator for the process; each draw advances it.
     """
-    if CAPTURE.now is not None:
-        raise UsageError("manual_seed inside a captured function would not be replayed; call it outside")
+    refuse("manual_seed inside a captured function would not be replayed; call it outside")
     GENERATOR.seed = whole(seed, "manual_seed") & 0xFFFF_FFFF_FFFF_FFFF
     GENERATOR.drawn = 0
 

@@ -5,17 +5,17 @@ Arguments that all optimisers have, and errors: `optimiser.Optimizer`.
 Not here: plain descent (`descent`), rates by the norm of a parameter (`layerwise`). Next: `optimiser`.
 """
 
-# ruff: noqa: PLR0917 - the field's signatures
-
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
-from frontend.arguments.settings import GroupFlag, GroupSetting
-from frontend.optim.optimiser import Group, Optimizer, Params, pair
+from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting
+from frontend.optim.optimiser import Group, Optimizer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from frontend.tensor import Tensor
 
 
@@ -27,25 +27,14 @@ class Moments(Optimizer):
     out of range.
     """
 
-    moments: ClassVar[tuple[str, ...]] = ("m", "v")
-    b1 = GroupSetting(high=1.0)
-    b2 = GroupSetting(high=1.0)
-    eps = GroupSetting()
+    moments = {"m": "exp_avg", "v": "exp_avg_sq"}  # noqa: RUF012 - as in the base
+    betas = GroupNumbers((0.9, 0.999), b1=(0.0, 1.0), b2=(0.0, 1.0))
+    eps = GroupSetting(1e-8)
     weight_decay = GroupSetting()
     exact: DType | None = None
     """The dtype of the counters; None: float32, or float64 if a parameter of the group is float64."""
     m: list[Tensor]
     v: list[Tensor]
-
-    def add_param_group(self, given: Any) -> None:
-        """Add a group, whose settings may have `betas` instead of b1 and b2.
-
-        Raises as `Optimizer`'s method.
-        """
-        if "betas" in given:
-            b1, b2 = pair("betas", given["betas"])
-            given = {**{n: v for n, v in given.items() if n != "betas"}, "b1": b1, "b2": b2}
-        super().add_param_group(given)
 
     def _exact(self, group: Group) -> DType:
         wide = any(p.dtype is dtypes.float64 for p in group.params)
@@ -60,6 +49,11 @@ class Moments(Optimizer):
         t = self.store(group.counters["t"], group.counters["t"] + 1)
         for name in ("b1", "b2"):
             self.store(group.counters[f"{name}_t"], group.number(name) ** t)
+
+    def restored(self, group: Group, step: float, saved: Mapping[str, Any]) -> dict[str, float]:
+        """Return the counters; the powers of a saved state are those of the group's b1 and b2."""
+        powers = {f"{name}_t": group.number(name) ** step for name in ("b1", "b2")}
+        return super().restored(group, step, saved) | powers
 
     def _means(self, i: int, g: Tensor, group: Group) -> tuple[Tensor, Tensor]:
         """Assign and return m and v of parameter i."""
@@ -80,36 +74,18 @@ class AdamW(Moments):
 
     With m and v the running means of the gradient and its square, corrected for their start at 0, a step
     subtracts lr * (m / (sqrt(v) + eps) + weight_decay * parameter) from a parameter. With `amsgrad` the
-    greatest v so far replaces v. `b1` may be the pair (b1, b2), as `betas`.
+    greatest v so far replaces v.
 
     Raises `UsageError` for numbers out of range.
     """
 
-    moments = ("m", "v", "top")
+    moments = {**Moments.moments, "top": "max_exp_avg_sq"}  # noqa: RUF012 - as in the base
+    weight_decay = GroupSetting(0.01)
     amsgrad = GroupFlag()
     decoupled = True
     top: list[Tensor]
 
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.001,
-        b1: float | tuple[float, float] = 0.9,
-        b2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        betas: tuple[float, float] | None = None,
-        *,
-        amsgrad: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        if betas is None and isinstance(b1, (tuple, list)):  # PyTorch's third argument is both
-            betas = b1
-        first, second = (b1, b2) if betas is None else pair("betas", betas)
-        settings = {"eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad, "maximize": maximize}
-        super().__init__(params, lr, b1=first, b2=second, **settings)
-
-    def _needed(self, group: Group) -> tuple[str, ...]:
+    def _needed(self, group: Group) -> Iterable[str]:
         return self.moments if group.number("amsgrad") else ("m", "v")
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
@@ -127,41 +103,17 @@ class AdamW(Moments):
 
 
 class Adam(AdamW):
-    """Adam (Kingma and Ba, 2015): as `AdamW`, but weight decay is added to the gradient."""
+    """Adam (Kingma and Ba, 2015): as `AdamW`, but weight decay is added to the gradient; 0 by default."""
 
+    weight_decay = GroupSetting()
     decoupled = False
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.001,
-        b1: float | tuple[float, float] = 0.9,
-        b2: float = 0.999,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        betas: tuple[float, float] | None = None,
-        *,
-        amsgrad: bool = False,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr, b1, b2, eps, weight_decay, betas, amsgrad=amsgrad, maximize=maximize)
 
 
 class Adamax(Moments):
     """Adam with v = max(b2 * v, |g| + eps) instead of the root of v (Kingma and Ba, 2015)."""
 
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.002,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        b1, b2 = pair("betas", betas)
-        super().__init__(params, lr, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay, maximize=maximize)
+    moments = {"m": "exp_avg", "v": "exp_inf"}  # noqa: RUF012 - as in the base
+    rate = 0.002
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):
@@ -178,28 +130,20 @@ class NAdam(Moments):
     Weight decay is added to the gradient; with `decoupled_weight_decay` it is subtracted as in `AdamW`.
     """
 
-    momentum_decay = GroupSetting()
+    rate = 0.002
+    momentum_decay = GroupSetting(0.004)
     decoupled_weight_decay = GroupFlag()
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.002,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 0.004,
-        decoupled_weight_decay: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        *,
-        maximize: bool = False,
-    ) -> None:
-        b1, b2 = pair("betas", betas)
-        settings = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        settings |= {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
-        super().__init__(params, lr, **settings)
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
         return {**super()._counters(group), "product": (1.0, self._exact(group))}
+
+    def counts(self, group: Group, step: float) -> dict[str, Any]:
+        """Return the numbers of a parameter in a checkpoint: the steps, and the product of the momenta."""
+        return {**super().counts(group, step), "mu_product": group.counters["product"].item()}
+
+    def restored(self, group: Group, step: float, saved: Mapping[str, Any]) -> dict[str, float]:
+        """Return the counters of a saved state."""
+        return super().restored(group, step, saved) | {"product": float(saved.get("mu_product", 1.0))}
 
     def _factor(self, group: Group, ahead: int) -> Tensor:
         """Return the momentum of the step that is `ahead` of this one: 0 or 1."""
@@ -232,21 +176,6 @@ class RAdam(Moments):
 
     decoupled_weight_decay = GroupFlag()
     exact = dtypes.float64  # differences of nearly equal numbers decide when v is used
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        *,
-        maximize: bool = False,
-    ) -> None:
-        b1, b2 = pair("betas", betas)
-        settings = {"b1": b1, "b2": b2, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, lr, **settings, decoupled_weight_decay=decoupled_weight_decay)
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         decay, lr = group.number("weight_decay"), group.lr.cast(g.dtype)

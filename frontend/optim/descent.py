@@ -6,16 +6,17 @@ otherwise. Arguments that all optimisers have, and errors: `optimiser.Optimizer`
 Not here: Adam's variants (`adam`), rates by the norm of a parameter (`layerwise`). Next: `optimiser`.
 """
 
-# ruff: noqa: PLR0917 - the field's signatures
+# ruff: noqa: RUF012 - tables of a class, as in the base
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
-from frontend.arguments.settings import GroupFlag, GroupSetting
+from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting
 from frontend.evaluation.constants import stopped
-from frontend.optim.optimiser import Group, Optimizer, Params, pair
+from frontend.optim.optimiser import Group, Optimizer
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,26 +34,13 @@ class SGD(Optimizer):
     dampening.
     """
 
-    moments = ("b",)
+    moments = {"b": "momentum_buffer"}
+    counted = False
     momentum = GroupSetting()
     dampening = GroupSetting(high=2.0)
     weight_decay = GroupSetting()
     nesterov = GroupFlag()
     b: list[Tensor]
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.001,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        *,
-        dampening: float = 0.0,
-        maximize: bool = False,
-    ) -> None:
-        settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, lr, **settings, nesterov=nesterov, maximize=maximize)
 
     def _check(self, group: Group) -> None:
         if group.number("nesterov") and (not group.number("momentum") or group.number("dampening")):
@@ -87,30 +75,16 @@ class RMSprop(Optimizer):
     (sqrt(v) + eps), and lr * b is subtracted.
     """
 
-    moments = ("v", "b", "mean")
-    alpha = GroupSetting()
-    eps = GroupSetting()
+    moments = {"v": "square_avg", "b": "momentum_buffer", "mean": "grad_avg"}
+    rate = 0.01
+    alpha = GroupSetting(0.99)
+    eps = GroupSetting(1e-8)
     weight_decay = GroupSetting()
     momentum = GroupSetting()
     centered = GroupFlag()
     v: list[Tensor]
     b: list[Tensor]
     mean: list[Tensor]
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.01,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        *,
-        maximize: bool = False,
-    ) -> None:
-        settings = {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum}
-        super().__init__(params, lr, **settings, centered=centered, maximize=maximize)
 
     def _needed(self, group: Group) -> tuple[str, ...]:
         return (
@@ -140,32 +114,20 @@ class Adagrad(Optimizer):
     lr_decay); rate * g / (sqrt(sum) + eps) is subtracted from w.
     """
 
-    moments = ("sum",)
+    moments = {"sum": "sum"}
+    rate = 0.01
     lr_decay = GroupSetting()
     weight_decay = GroupSetting()
     initial_accumulator_value = GroupSetting()
-    eps = GroupSetting()
+    eps = GroupSetting(1e-10)
     sum: list[Tensor]
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.01,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        settings = {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize}
-        super().__init__(params, lr, initial_accumulator_value=initial_accumulator_value, **settings)
 
     def _first(self, name: str, group: Group) -> float:  # noqa: ARG002 - there is one moment
         return float(group.number("initial_accumulator_value"))
 
-    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {"t": (0.0, dtypes.float32)} if group.number("lr_decay") else {}
+    def is_fresh(self, group: Group) -> bool:  # noqa: ARG002 - always
+        """Return False: PyTorch's has a state before the first step, too."""
+        return False
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):
@@ -184,24 +146,13 @@ class Adadelta(Optimizer):
     of earlier squared updates; lr times the update is subtracted from w.
     """
 
-    moments = ("v", "u")
-    rho = GroupSetting(high=1.0)
-    eps = GroupSetting()
+    moments = {"v": "square_avg", "u": "acc_delta"}
+    rate = 1.0
+    rho = GroupSetting(0.9, high=1.0)
+    eps = GroupSetting(1e-6)
     weight_decay = GroupSetting()
     v: list[Tensor]
     u: list[Tensor]
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(params, lr, rho=rho, eps=eps, weight_decay=weight_decay, maximize=maximize)
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):
@@ -221,25 +172,12 @@ class Rprop(Optimizer):
     against the gradient, and not at all where the sign changed.
     """
 
-    moments = ("before", "size")
-    shrink = GroupSetting(high=1.0)
-    grow = GroupSetting(low=1.0)
-    least = GroupSetting()
-    most = GroupSetting()
+    moments = {"before": "prev", "size": "step_size"}
+    rate = 0.01
+    etas = GroupNumbers((0.5, 1.2), shrink=(0.0, 1.0), grow=(1.0, math.inf))
+    step_sizes = GroupNumbers((1e-6, 50.0), least=(0.0, math.inf), most=(0.0, math.inf))
     before: list[Tensor]
     size: list[Tensor]
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.01,
-        etas: tuple[float, float] = (0.5, 1.2),
-        step_sizes: tuple[float, float] = (1e-6, 50.0),
-        *,
-        maximize: bool = False,
-    ) -> None:
-        (shrink, grow), (least, most) = pair("etas", etas), pair("step_sizes", step_sizes)
-        super().__init__(params, lr, shrink=shrink, grow=grow, least=least, most=most, maximize=maximize)
 
     def _first(self, name: str, group: Group) -> float:
         return float(group.lr.item()) if name == "size" else 0.0
@@ -267,30 +205,22 @@ class ASGD(Optimizer):
     Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
     """
 
-    moments = ("ax",)
-    lambd = GroupSetting()
-    alpha = GroupSetting()
-    t0 = GroupSetting()
+    moments = {"ax": "ax"}
+    rate = 0.01
+    lambd = GroupSetting(1e-4)
+    alpha = GroupSetting(0.75)
+    t0 = GroupSetting(1e6)
     weight_decay = GroupSetting()
     ax: list[Tensor]
 
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.01,
-        lambd: float = 1e-4,
-        alpha: float = 0.75,
-        t0: float = 1e6,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        super().__init__(
-            params, lr, lambd=lambd, alpha=alpha, t0=t0, weight_decay=weight_decay, maximize=maximize
-        )
-
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - all have it
         return {"t": (-1.0, dtypes.float32)}
+
+    def counts(self, group: Group, step: float) -> dict[str, Any]:
+        """Return the numbers of a parameter in a checkpoint: steps, rate, and share of averages."""
+        lr, lambd, alpha, t0 = group.rate_now(), *[group.number(n) for n in ("lambd", "alpha", "t0")]
+        eta = lr / (1 + lambd * lr * step) ** alpha
+        return {**super().counts(group, step), "eta": eta, "mu": 1 / max(1.0, step - t0)}
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):

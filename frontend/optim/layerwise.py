@@ -5,22 +5,23 @@ Arguments that all optimisers have, and errors: `optimiser.Optimizer`. w is a pa
 Not here: rates for each element (`adam`, `descent`). Next: `optimiser`.
 """
 
-# ruff: noqa: PLR0917 - the field's signatures
+# ruff: noqa: RUF012 - tables of a class, as in the base
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from frontend.arguments.checks import whole
-from frontend.arguments.conversion import number, shown
-from frontend.arguments.settings import GroupFlag, GroupSetting
+from frontend.arguments.settings import GroupCount, GroupFlag, GroupNumbers, GroupSetting
 from frontend.optim.adam import Moments
-from frontend.optim.optimiser import Group, Optimizer, Params, pair
-from hcq.errors import UsageError, UsageTypeError
+from frontend.optim.optimiser import Group, Optimizer
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
+
+
+_ANY: Final = (-math.inf, math.inf)
 
 
 def _norm(x: Tensor) -> Tensor:
@@ -41,24 +42,12 @@ class LARS(Optimizer):
     (|g| + weight_decay * |w|), or 1 if |w| or the divisor is 0.
     """
 
-    moments = ("b",)
-    momentum = GroupSetting()
-    weight_decay = GroupSetting()
-    tcoef = GroupSetting()
+    moments = {"b": "momentum_buffer"}
+    counted = False
+    momentum = GroupSetting(0.9)
+    weight_decay = GroupSetting(1e-4)
+    tcoef = GroupSetting(0.001)
     b: list[Tensor]
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.001,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-4,
-        tcoef: float = 0.001,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        settings = {"momentum": momentum, "weight_decay": weight_decay, "tcoef": tcoef}
-        super().__init__(params, lr, **settings, maximize=maximize)
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         w, decay = w.cast(g.dtype), group.number("weight_decay")
@@ -73,18 +62,7 @@ class LAMB(Moments):
     With u the update of `AdamW`, lr * |w| / |u| * u is subtracted from w, or lr * u if |w| or |u| is 0.
     """
 
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.001,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        b1, b2 = pair("betas", betas)
-        super().__init__(params, lr, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay, maximize=maximize)
+    eps = GroupSetting(1e-6)
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         w = w.cast(g.dtype)
@@ -104,34 +82,15 @@ class Muon(Optimizer):
     Raises `UsageError` for parameters that are no matrices and ns_steps outside 1..99.
     """
 
-    moments = ("b",)
-    weight_decay = GroupSetting()
-    momentum = GroupSetting(high=1.0)
-    nesterov = GroupFlag()
-    eps = GroupSetting()
+    moments = {"b": "momentum_buffer"}
+    counted = False
+    weight_decay = GroupSetting(0.1)
+    momentum = GroupSetting(0.95, high=1.0)
+    nesterov = GroupFlag(True)
+    ns_coefficients = GroupNumbers((3.4445, -4.775, 2.0315), ns_a=_ANY, ns_b=_ANY, ns_c=_ANY)
+    eps = GroupSetting(1e-7)
+    ns_steps = GroupCount(5, 1, 100)
     b: list[Tensor]
-
-    def __init__(
-        self,
-        params: Params,
-        lr: Tensor | float = 0.001,
-        weight_decay: float = 0.1,
-        momentum: float = 0.95,
-        nesterov: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
-        eps: float = 1e-7,
-        ns_steps: int = 5,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        if not isinstance(ns_coefficients, (tuple, list)) or len(ns_coefficients) != 3:
-            raise UsageTypeError(f"Muon, ns_coefficients: wanted three numbers, saw {shown(ns_coefficients)}")
-        if not 0 < whole(ns_steps, "Muon, ns_steps") < 100:
-            raise UsageError(f"Muon, ns_steps: wanted 1 to 99, saw {ns_steps}")
-        self.coefficients = [number(n, "Muon, ns_coefficients") for n in ns_coefficients]
-        self.iterations = ns_steps
-        settings = {"weight_decay": weight_decay, "momentum": momentum, "eps": eps}
-        super().__init__(params, lr, **settings, nesterov=nesterov, maximize=maximize)
 
     def _check(self, group: Group) -> None:
         wrong = [p.shape for p in group.params if p.ndim != 2]
@@ -140,13 +99,13 @@ class Muon(Optimizer):
                 f"Muon: wanted matrices, saw the shape {wrong[0]}\nhint: pass other parameters to AdamW"
             )
 
-    def _orthogonal(self, x: Tensor, eps: float) -> Tensor:
+    def _orthogonal(self, x: Tensor, group: Group) -> Tensor:
         """Return a matrix with the singular vectors of x, and singular values near 1."""
-        a, b, c = self.coefficients
+        a, b, c = group["ns_coefficients"]
         tall = x.shape[0] > x.shape[1]
         x = x.transpose(0, 1) if tall else x
-        x = x / _norm(x).maximum(eps)
-        for _ in range(self.iterations):
+        x = x / _norm(x).maximum(group.number("eps"))
+        for _ in range(group["ns_steps"]):
             square = x @ x.transpose(0, 1)
             x = x * a + (square * b + square @ square * c) @ x
         return x.transpose(0, 1) if tall else x
@@ -154,8 +113,6 @@ class Muon(Optimizer):
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         keep, lr = group.number("momentum"), group.lr.cast(g.dtype)
         b = self.store(self.b[i], self.b[i] * keep + g * (1 - keep))
-        update = self._orthogonal(
-            g * (1 - keep) + b * keep if group.number("nesterov") else b, group.number("eps")
-        )
+        update = self._orthogonal(g * (1 - keep) + b * keep if group.number("nesterov") else b, group)
         ratio = math.sqrt(max(1.0, w.shape[0] / w.shape[1]))
         return w * (1 - lr * group.number("weight_decay")) - update * lr * ratio

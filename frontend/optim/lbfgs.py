@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from frontend.arguments.checks import whole
-from frontend.arguments.settings import GroupSetting
-from frontend.evaluation.plan import CAPTURE
+from frontend.arguments.settings import GroupCount, GroupSetting
+from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_many
-from frontend.nn.state.models import load_state_dict
 from frontend.optim.optimiser import Group, Optimizer, Params, wide
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
@@ -36,8 +34,12 @@ class LBFGS(Optimizer):
     range, `UnsupportedError` for a `line_search_fn`, and as `Optimizer`.
     """
 
+    counted = False
+    max_iter = GroupCount(20)
+    max_eval = GroupCount()
     tolerance_grad = GroupSetting()
     tolerance_change = GroupSetting()
+    history_size = GroupCount(100)
 
     def __init__(
         self,
@@ -52,15 +54,17 @@ class LBFGS(Optimizer):
     ) -> None:
         if line_search_fn is not None:
             raise UnsupportedError(f"LBFGS: wanted line_search_fn=None (line search), saw {line_search_fn!r}")
-        limits = {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
-        super().__init__(params, lr, maximize=False, **limits)
+        settings = {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
+        settings |= {"max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval}
+        super().__init__(params, lr, maximize=False, history_size=history_size, **settings)
         if len(self.param_groups) > 1:
             raise UsageError(f"LBFGS has one group of parameters, saw {len(self.param_groups)}")
-        self.max_iter = whole(max_iter, "LBFGS, max_iter")
-        self.max_eval = self.max_iter * 5 // 4 if max_eval is None else whole(max_eval, "LBFGS, max_eval")
-        self.history_size = whole(history_size, "LBFGS, history_size")
+        self.param_groups[0].more["line_search_fn"] = None
         self.iterations = 0
-        self.changes: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.evaluations = 0
+        self.loss = 0.0
+        """The loss before the last iteration."""
+        self.changes: list[tuple[Tensor, ...]] = []
         """The last changes: (of the gradient, of the parameters, 1 / the sum of their products)."""
         self.direction: Tensor | None = None
         """The last change of the parameters; None before the first iteration."""
@@ -75,11 +79,11 @@ class LBFGS(Optimizer):
         """
         if not callable(closure):
             raise UsageTypeError(f"LBFGS: step needs a function that computes the loss, saw {closure!r}")
-        if CAPTURE.now is not None:
-            raise UsageError("LBFGS reads values during a step: it cannot be captured; capture the closure")
+        refuse("LBFGS reads values during a step: it cannot be captured; capture the closure")
         group = self.param_groups[0]
         first = closure()
         loss, calls = first.item(), 1
+        self.evaluations += 1
         g = self._flat_gradient()
         if _most(g) <= group.number("tolerance_grad"):
             return first
@@ -90,10 +94,11 @@ class LBFGS(Optimizer):
             if slope > -group.number("tolerance_change"):
                 break
             self._add(along, rate)
-            last = loss
+            last = self.loss = loss
             if n < self.max_iter:
                 loss, g = closure().item(), self._flat_gradient()
                 calls += 1
+                self.evaluations += 1
             if (
                 calls >= self.max_eval
                 or _most(g) <= group.number("tolerance_grad")
@@ -148,40 +153,47 @@ class LBFGS(Optimizer):
             p.grad = None
         realize_many(self.params)
 
-    def tensors(self) -> dict[str, Any]:
-        """Return the tensors of the state: the history, if there is one, and the learning rate."""
-        found = super().tensors()
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as PyTorch's, all of it with the first parameter."""
+        found = super().state_dict()
         if self.direction is not None and self.before is not None:
-            found |= {"direction": self.direction, "before": self.before}
-        return found | {"changes": [list(c) for c in self.changes]}
+            y, s, rho = ([c[k] for c in self.changes] for k in range(3))
+            curvature = 1 / (rho[-1] * y[-1].square().sum()) if y else Tensor(1.0)
+            found["state"] = {0: {
+                "func_evals": self.evaluations, "n_iter": self.iterations, "d": self.direction, "t": 1.0,
+                "old_dirs": y, "old_stps": s, "ro": rho, "H_diag": curvature,
+                "prev_flat_grad": self.before, "prev_loss": self.loss,
+            }}  # fmt: skip
+        return found
 
-    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
-        """Assign the tensors of a `state_dict`; its history is copied.
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set settings and history to those of a `state_dict`, also of PyTorch's; the history is copied.
 
-        Raises `UsageError` for missing and unknown names and for other shapes.
+        Raises `UsageError` for a history that is not complete, and for tensors of other shapes.
         """
-        history = {
-            n: v for n, v in values.items() if n.partition(".")[0] in {"direction", "before", "changes"}
-        }
-        count, like = sum([p.numel() for p in self.params]), self.params[0]
-        places = [f"changes.{i}.{j}" for i in range(len(history) // 3) for j in range(3)]
-        if history.keys() != {*(["direction", "before", *places] if history else [])}:
-            raise UsageError(f"LBFGS, load_state_dict: the history is not complete, saw {', '.join(history)}")
-        for name, value in history.items():
-            wanted = () if name.endswith(".2") else (count,)
-            if value.shape != wanted:
+        state = dict(next(iter(values["state"].values()), {}))
+        names = ("d", "prev_flat_grad", "old_dirs", "old_stps", "ro")
+        if state and (missing := [name for name in names if state.get(name) is None]):
+            raise UsageError(f"LBFGS, load_state_dict: the history is not complete, without {missing[0]}")
+        like, count = self.params[0], sum([p.numel() for p in self.params])
+        every = [state[n] for n in names[:2]] + [t for n in names[2:] for t in state[n]] if state else []
+        rows = len(state.get("ro", ()))
+        wanted = [(count,)] * (len(every) - rows) + [()] * rows
+        for t, shape in zip(every, wanted, strict=True):
+            if tuple(t.shape) != shape:
                 raise UsageError(
-                    f"load_state_dict: {name} has the shape {wanted}, the value has {value.shape}"
+                    f"LBFGS, load_state_dict: a vector of the history has the shape {shape}, the value has "
+                    f"{tuple(t.shape)}"
                 )
-        load_state_dict(super().tensors(), {n: v for n, v in values.items() if n not in history})
-        for group in self.param_groups:
-            group.forget()
-        dtype = wide(like)
-        copies = {n: v.detach().to(like.device).cast(dtype).clone() for n, v in history.items()}
-        realize_many(list(copies.values()))
-        every = [copies[n] for n in places]
-        self.changes = [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
-        self.direction, self.before = copies.get("direction"), copies.get("before")
+        if searched := [g for g in values["param_groups"] if g.get("line_search_fn") is not None]:
+            raise UnsupportedError(f"LBFGS: the state has line_search_fn={searched[0]['line_search_fn']!r}")
+        super().load_state_dict({**values, "state": {}})
+        copies = [t.detach().to(like.device).cast(wide(like)).clone() for t in every]
+        self.direction, self.before = (copies[0] * float(state["t"]), copies[1]) if state else (None, None)
+        self.changes = [tuple(copies[2 + k * rows + i] for k in range(3)) for i in range(rows)]
+        self.iterations, self.evaluations = (int(state.get(n, 0)) for n in ("n_iter", "func_evals"))
+        self.loss = float(state.get("prev_loss", 0.0))
+        realize_many([*copies, *([] if self.direction is None else [self.direction])])
 
     def schedule_step(self) -> list[Tensor]:
         """Raise `UnsupportedError`: a step reads values, so it is no list of tensors to realize."""

@@ -12,17 +12,18 @@ Not here: gradients (`frontend.autograd`), capturing a step (`frontend.capture.j
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from functools import wraps
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.uop import round_to
-from frontend.arguments.aliases import answer_class
-from frontend.arguments.conversion import flag, number, shown
-from frontend.arguments.settings import GroupFlag, GroupSetting, number_within
+from frontend.arguments.aliases import answer_class, check_call
+from frontend.arguments.conversion import flag, shown
+from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting, number_within
 from frontend.assignment import update
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes
@@ -32,7 +33,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending, realize_many
 from frontend.evaluation.storage import home_of
 from frontend.evaluation.views import owns
-from frontend.nn.state.models import get_state_dict, load_state_dict
+from frontend.optim import saved
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -53,7 +54,7 @@ class Group(MutableMapping[str, Any]):
     """The parameters of a group, its learning rate `lr` (a tensor), and its settings by name.
 
     It is a mapping of "params", "lr" and the settings. `group["lr"]` is a number, inside a captured function
-    the tensor; `group["betas"]` is (b1, b2).
+    the tensor; a number of a pair has its own name, too: `group["b1"]` is `group["betas"][0]`.
 
     Setting an item raises `UsageError` for a value out of range, for an unknown name, and, but for "lr",
     after a step was captured. "lr" takes a number or a tensor of one element.
@@ -68,10 +69,20 @@ class Group(MutableMapping[str, Any]):
         rules: Mapping[str, GroupSetting],
     ) -> None:
         self.kind, self.params, self.rules = kind, params, dict(rules)
-        unknown = [name for name in given if name not in rules]
+        self._places = {
+            part: (name, i)
+            for name, rule in rules.items()
+            for i, part in enumerate(getattr(rule, "parts", ()))
+        }
+        """Name of a number of a pair -> (name of the pair, its index)."""
+        named, values = {**rules, **self._places}, dict(given)
+        unknown = [name for name in given if name not in named]
         if unknown:
-            raise UsageError(f"{kind} has the settings lr, {', '.join(rules)}; saw {', '.join(unknown)}")
-        self.values_ = {name: rules[name].checked(kind, given[name]) for name in rules}
+            raise UsageError(f"{kind} has the settings lr, {', '.join(named)}; saw {', '.join(unknown)}")
+        for part, (name, i) in self._places.items():
+            if part in values:
+                values[name] = _with(values[name], i, values.pop(part))
+        self.values_ = {name: rules[name].checked(kind, values[name]) for name in rules}
         device = params[0].device
         rate = lr.item() if isinstance(lr, Tensor) else number_within(f"{kind}, lr", lr, 0.0)
         self.lr = Tensor([float(rate)], device=device, requires_grad=False)
@@ -80,6 +91,10 @@ class Group(MutableMapping[str, Any]):
         """`_writes(lr)` when `_rate` was stored."""
         self.initial: float | None = None
         """The learning rate when the first schedule was made; None before."""
+        self.given = params
+        """All parameters that were given, also those that no step updates."""
+        self.more: dict[str, Any] = {}
+        """Items of a loaded state that have no effect here, and those of schedules."""
         self.counters: dict[str, Tensor] = {}
         """Name -> number that changes with each step, of shape (1,)."""
         self.captured = False
@@ -130,23 +145,24 @@ class Group(MutableMapping[str, Any]):
 
     def number(self, name: str) -> float:
         """Return a setting, which is a number or a bool."""
-        found: float = self.values_[name]
+        found: float = self[name]
         return found
 
     def __getitem__(self, name: str) -> Any:
         if name == "lr":
             return self.lr if CAPTURE.now is not None else self.rate_now()
-        if name == "betas" and "b1" in self.values_:
-            return self.values_["b1"], self.values_["b2"]
+        if name in self._places:
+            pair, i = self._places[name]
+            return self.values_[pair][i]
         return self.params if name == "params" else self.values_[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name == "lr":
             self.set_lr(value)
             return
-        if name == "betas" and "b1" in self.values_:
-            self["b1"], self["b2"] = pair("betas", value)
-            return
+        if name in self._places:
+            name, i = self._places[name]
+            value = _with(self.values_[name], i, value)
         if name not in self.rules:
             raise UsageError(f"{self.kind} has the settings lr, {', '.join(self.rules)}; saw {name}")
         if self.captured:
@@ -160,7 +176,7 @@ class Group(MutableMapping[str, Any]):
         raise UsageError(f"{self.kind}: the setting {name} cannot be removed")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(["params", "lr", *self.values_, *["betas"] * ("b1" in self.values_)])
+        return iter(["params", "lr", *self.values_])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -174,16 +190,46 @@ Params = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 """Tensors, or groups of them: {"params": tensors, "lr": ..., "weight_decay": ...}."""
 
 
-_WAYS: Final = ("foreach", "fused", "capturable", "differentiable")
-"""PyTorch's arguments that choose how a step is computed, not what."""
+def _with(pair: Any, i: int, value: Any) -> Any:
+    """Return a pair with another number; `pair` itself, which a check refuses, if it is none."""
+    return (
+        tuple(value if k == i else v for k, v in enumerate(pair)) if isinstance(pair, (tuple, list)) else pair
+    )
+
+
+def _signature(cls: type[Optimizer]) -> inspect.Signature:
+    """Return the signature of the constructor of a class, from its settings."""
+    kind = inspect.Parameter
+    found = [kind("self", kind.POSITIONAL_ONLY), kind("params", kind.POSITIONAL_OR_KEYWORD)]
+    found.append(kind("lr", kind.POSITIONAL_OR_KEYWORD, default=cls.rate))
+    last: list[inspect.Parameter] = []
+    for name, setting in cls.settings().items():
+        way = kind.KEYWORD_ONLY if name == "maximize" else kind.POSITIONAL_OR_KEYWORD
+        (last if name == "maximize" else found).append(kind(name, way, default=setting.default))
+    return inspect.Signature([*found, *last])
+
+
+def _constructor(cls: type[Optimizer]) -> Callable[..., None]:
+    """Return the constructor of a class of which all settings are `GroupSetting`s."""
+
+    def __init__(self: Any, *args: Any, **names: Any) -> None:  # noqa: N807 - it is one
+        parts = [p for s in cls.settings().values() if isinstance(s, GroupNumbers) for p in s.parts]
+        apart = {part: names.pop(part) for part in parts if part in names}
+        bound = check_call(type(self).__name__, __init__, (self, *args), names)
+        bound.apply_defaults()
+        given = {name: value for name, value in bound.arguments.items() if name != "self"}
+        Optimizer.__init__(self, given.pop("params"), given.pop("lr"), **given, **apart)
+
+    __init__.__signature__ = _signature(cls)  # type: ignore[attr-defined]  # which `inspect` reads
+    return __init__
 
 
 def _without_ways(init: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that accepts `_WAYS`, which have no effect, but for a `differentiable` step."""
+    """Return a constructor that accepts `saved.WAYS`, without effect, but for a `differentiable` step."""
 
     @wraps(init)
     def made(self: Any, *args: Any, **names: Any) -> None:
-        given = {name: names.pop(name) for name in _WAYS if name in names}
+        given = {name: names.pop(name) for name in saved.WAYS if name in names}
         if flag(given.get("differentiable", False), "differentiable"):
             raise UsageError(f"{type(self).__name__}: a step cannot be differentiated")
         init(self, *args, **names)
@@ -210,28 +256,43 @@ class Optimizer(ABC):
     setting of a group; `UsageTypeError` for anything but tensors or groups.
     """
 
-    moments: ClassVar[tuple[str, ...]] = ()
-    """Names of attributes with a list of tensors, one of each parameter's shape."""
+    moments: ClassVar[Mapping[str, str]] = {}
+    """Names of attributes with a list of tensors, one of each parameter's shape -> names in checkpoints."""
+    rate: ClassVar[float] = 0.001
+    """The learning rate by default."""
+    counted: ClassVar[bool] = True
+    """Whether checkpoints have the number of steps."""
     maximize = GroupFlag()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "__init__" not in vars(cls) and cls.__module__.startswith("frontend."):
+            cls.__init__ = _constructor(cls)  # type: ignore[method-assign]  # with the arguments of its settings
         if "__init__" in vars(cls):
             cls.__init__ = _without_ways(cls.__init__)  # type: ignore[method-assign]  # with more arguments
         answer_class(cls)
 
-    def __init__(self, params: Params, lr: Tensor | float, **settings: Any) -> None:
+    @classmethod
+    def settings(cls) -> dict[str, GroupSetting]:
+        """Return the settings of a group by name."""
+        every = [vars(c).items() for c in reversed(cls.__mro__)]
+        return {n: s for items in every for n, s in items if isinstance(s, GroupSetting)}
+
+    def __init__(self, params: Params, lr: Tensor | float = 0.001, *given: Any, **settings: Any) -> None:
+        assert not given  # constructors of subclasses give settings by name
         self.param_groups: list[Group] = []
         self.params: list[Tensor] = []
         """The parameters with requires_grad, which steps update."""
         self.buffers: list[Tensor] = []
         """The other given tensors; their pending values are computed with each step."""
-        self._places: list[int] = []
+        self.places: list[int] = []
         """The number of the group of each of `params`."""
         self._frozen: list[bool] = []
         """Whether each of `buffers` is a parameter without requires_grad."""
         self.captured = False
         """Whether a step was captured: settings are fixed from then on."""
+        self.moved = False
+        """Whether a step was taken."""
         self.guard: Tensor | None = None
         """A bool tensor while a step is scheduled: whether it changes anything (`frontend.nn.amp`).
 
@@ -240,8 +301,8 @@ class Optimizer(ABC):
         for name in self.moments:
             setattr(self, name, [])
         self.defaults = {"lr": lr, **settings}
-        for given in _groups(params):
-            self.add_param_group(given)
+        for group in _groups(params):
+            self.add_param_group(group)
         if not self.params:
             raise UsageError("an optimiser needs at least one tensor with requires_grad, none was given")
         devices = {p.device for p in self.params}
@@ -290,22 +351,15 @@ class Optimizer(ABC):
         self.buffers += buffers
         self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
         settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
-        rules = {
-            n: s
-            for c in reversed(type(self).__mro__)
-            for n, s in vars(c).items()
-            if isinstance(s, GroupSetting)
-        }
         lr = settings.pop("lr")
-        group = Group(kind, params or every, lr, settings, rules=rules)
+        group = Group(kind, params or every, lr, settings, rules=self.settings())
+        group.given = every
         self._check(group)
-        if not params:
-            return
         group.counters = {
             name: Tensor([value], dtype=dtype, device=group.lr.device, requires_grad=False)
             for name, (value, dtype) in self._counters(group).items()
         }
-        self._places += [len(self.param_groups)] * len(params)
+        self.places += [len(self.param_groups)] * len(params)
         self.param_groups.append(group)
         self.params += params
         for name in self._needed(group):
@@ -314,14 +368,31 @@ class Optimizer(ABC):
             every = getattr(self, name)  # None for parameters of earlier groups that need no such state
             every += [None] * (len(self.params) - len(params) - len(every)) + made
 
+    def moment(self, name: str, i: int) -> Tensor | None:
+        """Return a moment of parameter i, made if its group needs one; None: it does not."""
+        every, group = getattr(self, name), self.param_groups[self.places[i]]
+        if name in self._needed(group) and (len(every) <= i or every[i] is None):
+            every += [None] * (i + 1 - len(every))
+            every[i] = self._beside(self.params[i], self._first(name, group)).realize()
+        found: Tensor | None = every[i] if i < len(every) else None
+        return found
+
+    def start(self, group: Group) -> float:
+        """Return the first value of the counter of steps of a group, 0 if there is none."""
+        return self._counters(group)["t"][0] if self.counted else 0.0
+
+    def first_value(self, name: str, i: int) -> float:
+        """Return the first value of a moment of parameter i."""
+        return self._first(name, self.param_groups[self.places[i]])
+
     def _check(self, group: Group) -> None:  # noqa: B027 - most have nothing to check
         """Raise `UsageError` for settings of a group that do not fit each other; a subclass may define it."""
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - for subclasses
         """Return name -> (first value, dtype) of the counters of a group."""
-        return {}
+        return {"t": (0.0, dtypes.float32)} if self.counted else {}
 
-    def _needed(self, group: Group) -> tuple[str, ...]:  # noqa: ARG002 - for subclasses
+    def _needed(self, group: Group) -> Iterable[str]:  # noqa: ARG002 - for subclasses
         """Return the moments that a group needs."""
         return self.moments
 
@@ -354,24 +425,35 @@ class Optimizer(ABC):
         for p in self.params:
             p.grad = None if set_to_none or p.grad is None else p.grad.detach().zeros_like()
 
-    def tensors(self) -> dict[str, Any]:
-        """Return the tensors of the state: moments of each parameter, and "groups" with lr and counters."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.moments}
-        found["groups"] = [{"lr": g.lr, **g.counters} for g in self.param_groups]
-        return found
+    def counts(self, group: Group, step: float) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
+        """Return the numbers of each parameter of a group in a checkpoint, after so many steps."""
+        return {"step": step} if self.counted else {}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return moments, counters and learning rates by name, not copied, for `nn.state.safe_save`."""
-        return get_state_dict(self.tensors())
+    def restored(self, group: Group, step: float, saved: Mapping[str, Any]) -> dict[str, float]:
+        """Return the counters of a group after so many steps; `saved` is the state of a parameter of it."""
+        first = {name: value for name, (value, _) in self._counters(group).items()}
+        started = step if self.counted else float(bool(saved))
+        return first | ({"t": first["t"] + started} if "t" in first else {})
 
-    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
-        """Assign the tensors of a `state_dict` in place.
+    def is_fresh(self, group: Group) -> bool:
+        """Return whether no step was taken, so that a checkpoint has no state of a group; may read it."""
+        return group.counters["t"].item() == self.start(group) if self.counted else not self.moved
 
-        Raises `UsageError` for missing and unknown names and for other shapes.
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as PyTorch's: "state" by the numbers of parameters, and "param_groups".
+
+        Tensors are not copied; learning rates and numbers of steps are read. `frontend.save` and PyTorch's
+        `torch.save` write it.
         """
-        load_state_dict(self.tensors(), values)
-        for group in self.param_groups:
-            group.forget()
+        return saved.state_of(self)
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set settings, learning rates and state to those of a `state_dict`, also of PyTorch's.
+
+        Raises `UsageError` for other numbers of groups and parameters, for tensors of other shapes, for
+        parameters of a group that have taken different numbers of steps, and as setting an item of a `Group`.
+        """
+        saved.restore(self, values)
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of all parameters, detached.
@@ -414,7 +496,7 @@ class Optimizer(ABC):
                 losses[id(loss)] = cast("Tensor", loss)
             modes.changed((modes.GRAD, id(p)))
             state.value = state.of = state.used = None
-        changed = self._move(grads)
+        changed, self.moved = self._move(grads), True
         assigned = [cast("Tensor", t) for t in pending() if t.expr.device == self.device]
         return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
 
@@ -448,7 +530,7 @@ class Optimizer(ABC):
         """
         for group in self.param_groups:
             self._count(group)
-        for i, (p, place) in enumerate(zip(self.params, self._places, strict=True)):
+        for i, (p, place) in enumerate(zip(self.params, self.places, strict=True)):
             group = self.param_groups[place]
             g = grads[i].cast(wide(p))
             update = self._moved(i, stopped(p), -g if group["maximize"] else g, group)
@@ -503,10 +585,3 @@ def _tensors(params: Any) -> list[Tensor]:
 def wide(p: Tensor) -> DType:
     """Return the dtype of the state of a parameter: float32 for 16-bit floats, else that of the parameter."""
     return dtypes.float32 if p.dtype.bits == 16 else p.dtype
-
-
-def pair(what: str, values: object) -> tuple[float, float]:
-    """Return a setting that is two numbers. Raises `UsageTypeError` for anything else, and as `number`."""
-    if not isinstance(values, (tuple, list)) or len(values) != 2:
-        raise UsageTypeError(f"{what}: wanted two numbers, saw {shown(values)}")
-    return number(values[0], what), number(values[1], what)

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from frontend.arguments.aliases import answer_class
+from frontend.arguments.aliases import answer_class, check_call
 from frontend.arguments.conversion import flag
 from frontend.arguments.settings import number_within
-from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.plan import refuse
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -43,30 +44,40 @@ def _initial(group: Group) -> float:
 
 
 def _refuse_capture(schedule: Schedule) -> None:
-    if CAPTURE.now is not None:
-        kind = type(schedule).__name__
-        raise UsageError(
-            f"{kind}.step() inside a captured function: replays would not count it\n"
-            "hint: call it outside, after the captured step, which uses the rate that it sets"
-        )
+    refuse(
+        f"{type(schedule).__name__}.step() inside a captured function: replays would not count it\n"
+        "hint: call it outside, after the captured step, which uses the rate that it sets"
+    )
 
 
 def _from_start(init: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor of a schedule that accepts `last_epoch=-1`. Another number is a `UsageError`."""
+    """Return a constructor of a schedule that accepts `last_epoch=-1`. Another number is a `UsageError`.
+
+    It keeps the arguments, which a checkpoint has.
+    """
 
     @wraps(init)
-    def made(self: Any, *args: Any, last_epoch: int = -1, **names: Any) -> None:
+    def made(self: Any, optimizer: Optimizer, *args: Any, last_epoch: int = -1, **names: Any) -> None:
         if last_epoch != -1:
             raise UsageError(f"last_epoch: wanted -1, saw {last_epoch}; load_state_dict resumes")
-        init(self, *args, **names)
+        if "settings" not in vars(self):
+            bound = check_call(type(self).__name__, init, (self, optimizer, *args), names)
+            bound.apply_defaults()
+            self.settings = dict(list(bound.arguments.items())[2:])
+        init(self, optimizer, *args, **names)
 
     return made
 
 
 class Schedule:
-    """Base of all schedules: their state for a checkpoint."""
+    """Base of all schedules: their state for a checkpoint, with PyTorch's names."""
 
     optimizer: Optimizer
+    settings: dict[str, Any]
+    """The arguments of the constructor but the optimiser."""
+    first: list[float]
+    last: list[float]
+    steps: int
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -74,27 +85,63 @@ class Schedule:
             cls.__init__ = _from_start(cls.__init__)  # type: ignore[method-assign]  # with one argument more
         answer_class(cls)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return copies of the attributes of the schedule by name: steps, rates, settings; not its functions.
+    @property
+    def last_epoch(self) -> int:
+        """The number of steps."""
+        return self.steps
 
-        The present learning rates are in the state of the optimiser.
-        """
-        own = {n: v for n, v in vars(self).items() if n != "optimizer" and not callable(v)}
-        return copy.deepcopy(own)
+    @property
+    def base_lrs(self) -> list[float]:
+        """The learning rates that the groups had when their first schedule was made."""
+        return [_initial(group) for group in self.optimizer.param_groups]
+
+    def get_last_lr(self) -> list[float]:
+        """Return the learning rates that the last step set, one for each group."""
+        return list(self.last)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return settings, steps and rates, but no functions, as PyTorch's schedules do."""
+        own = {n: v for n, v in self.settings.items() if not callable(v)}
+        return copy.deepcopy(own) | {
+            "base_lrs": self.base_lrs, "last_epoch": self.steps, "_step_count": self.steps + 1,
+            "_last_lr": self.get_last_lr(), "_first": list(self.first),
+        }  # fmt: skip
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Set the attributes that `state_dict` returned.
+        """Set what a `state_dict` has, also one of PyTorch's; learning rates are the optimiser's state.
 
-        Raises `UsageError` for missing and unknown names.
+        Raises `UsageError` for a state without its steps or rates.
         """
-        own = self.state_dict()
-        missing, extra = [n for n in own if n not in values], [n for n in values if n not in own]
-        if missing or extra:
-            raise UsageError(
-                f"{type(self).__name__}, load_state_dict: missing {missing or 'nothing'}, unknown "
-                f"{extra or 'nothing'}"
-            )
-        vars(self).update(copy.deepcopy(dict(values)))
+        kind = type(self).__name__
+        if missing := [n for n in ("last_epoch", "_last_lr") if n not in values]:
+            raise UsageError(f"{kind}, load_state_dict: missing {', '.join(missing)}")
+        changed = {
+            n: _listed(values[n]) for n, old in self.settings.items() if not callable(old) and n in values
+        }
+        if any(_listed(self.settings[n]) != value for n, value in changed.items()):
+            groups = self.optimizer.param_groups
+            before = [(group, group.rate_now(), group.initial) for group in groups]
+            self.settings |= changed
+            again: Any = type(self).__init__
+            again(self, self.optimizer, **self.settings)
+            for group, rate, initial in before:
+                group.set_lr(rate)
+                group.initial = initial
+        for group, rate in zip(self.optimizer.param_groups, values.get("base_lrs", ()), strict=False):
+            group.initial = rate
+        self.steps, self.last = values["last_epoch"], list(values["_last_lr"])
+        self.first = list(values.get("_first", self._firsts()))
+
+    def _firsts(self) -> list[float]:
+        """Return `first` for the present steps and rates."""
+        return self.base_lrs
+
+
+def _listed(value: Any) -> Any:
+    """Return a setting of a file: counts of numbers, as PyTorch has them, are a sorted list."""
+    if isinstance(value, Mapping):
+        return sorted([n for n, count in value.items() for _ in range(count)])
+    return list(value) if isinstance(value, (list, tuple)) else value
 
 
 class LambdaLR(Schedule):
@@ -110,15 +157,10 @@ class LambdaLR(Schedule):
         self.steps = -1
         self.step()
 
-    @property
-    def last_epoch(self) -> int:
-        """The number of steps."""
-        return self.steps
-
-    @property
-    def base_lrs(self) -> list[float]:
-        """The learning rates that the groups had when their first schedule was made."""
-        return [_initial(group) for group in self.optimizer.param_groups]
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state; PyTorch's has a place for a function, which is not stored."""
+        own = {"lr_lambdas": [None] * len(self.last)} if "lr_lambda" in self.settings else {}
+        return super().state_dict() | own
 
     def restart(self) -> None:
         """Begin anew, at the first learning rates."""
@@ -143,10 +185,6 @@ class LambdaLR(Schedule):
         several = self.factor if isinstance(self.factor, (list, tuple)) else [self.factor] * len(self.first)
         factors = [number_within("lr_lambda", factor(self.steps), 0.0) for factor in several]
         return [first * factor for first, factor in zip(self.first, factors, strict=True)]
-
-    def get_last_lr(self) -> list[float]:
-        """Return the learning rates that the last step set, one for each group."""
-        return list(self.last)
 
 
 class _Factor(LambdaLR):
@@ -190,6 +228,15 @@ class _Factor(LambdaLR):
         self.first = first
         return found
 
+    def _firsts(self) -> list[float]:
+        factor, least = self.factor(self.steps), self.least
+        return [
+            base
+            if not factor or math.isclose(least + (base - least) * factor, last, rel_tol=1e-9)
+            else least + (last - least) / factor
+            for base, last in zip(self.base_lrs, self.last, strict=True)
+        ]
+
 
 class StepLR(_Factor):
     """The learning rate times gamma every `step_size` steps."""
@@ -205,6 +252,10 @@ class MultiStepLR(_Factor):
     def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1) -> None:
         every = tuple(milestones)
         super().__init__(optimizer, lambda n: gamma ** sum([m <= n for m in every]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with the milestones counted, as PyTorch's are."""
+        return super().state_dict() | {"milestones": Counter(self.settings["milestones"])}
 
 
 class ExponentialLR(_Factor):
@@ -267,10 +318,20 @@ class CosineAnnealingWarmRestarts(LambdaLR):
         factor = self.factor(self.steps)
         return [self.least + (first - self.least) * factor for first in self.first]
 
-    def _restarted(self, n: float) -> float:
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, with the place in the present period, as PyTorch does."""
+        n, length = self._place(self.steps)
+        return super().state_dict() | {"T_cur": n, "T_i": length}
+
+    def _place(self, n: float) -> tuple[float, float]:
+        """Return the number of a step in its period, and the length of the period."""
         length = self.length
         while n >= length:
             n, length = n - length, length * self.growth
+        return n, length
+
+    def _restarted(self, n: float) -> float:
+        n, length = self._place(n)
         return (1 + math.cos(math.pi * n / length)) / 2
 
 
@@ -327,8 +388,13 @@ class OneCycleLR(LambdaLR):
         for group in optimizer.param_groups:
             group.initial = 1.0
         super().__init__(optimizer, rate)
+        momenta = {"max_momentum": max_momentum, "base_momentum": base_momentum} if self.cycled else {}
         for group in optimizer.param_groups:
             group.initial = start
+            group.more |= {"max_lr": top, "min_lr": least, **momenta}
+
+    def _firsts(self) -> list[float]:
+        return [1.0] * len(self.last)
 
 
 def set_momentum(optimizer: Optimizer, value: float) -> None:
@@ -366,7 +432,27 @@ class ReduceLROnPlateau(Schedule):
         self.optimizer, self.sign = optimizer, 1.0 if mode == "min" else -1.0
         self.factor = number_within("ReduceLROnPlateau, factor", factor, 0.0, 1.0)
         self.patience, self.threshold, self.cooldown, self.least = patience, threshold, cooldown, min_lr
-        self.best, self.bad, self.rest = math.inf, 0, 0
+        self.best, self.bad, self.rest, self.steps = math.inf, 0, 0, 0
+        self.first = self.base_lrs
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as PyTorch's."""
+        own = {n: v for n, v in super().state_dict().items() if n not in {"_first", "_step_count", "min_lr"}}
+        return own | {
+            "best": self.sign * self.best, "num_bad_epochs": self.bad, "cooldown_counter": self.rest,
+            "min_lrs": [self.least] * len(self.optimizer.param_groups), "threshold_mode": "rel", "eps": 0.0,
+        }  # fmt: skip
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set what a `state_dict` has, also one of PyTorch's.
+
+        Raises `UsageError` for a threshold that is no share of the best number, and as a `Schedule`.
+        """
+        if values.get("threshold_mode", "rel") != "rel":
+            raise UsageError("ReduceLROnPlateau: wanted threshold_mode 'rel', saw 'abs'")
+        super().load_state_dict({**values, "min_lr": min(values.get("min_lrs", [self.least]))})
+        self.best = self.sign * values.get("best", math.inf)
+        self.bad, self.rest = values.get("num_bad_epochs", 0), values.get("cooldown_counter", 0)
 
     def step(self, metrics: Tensor | float) -> None:
         """Count a step with a measured number, and lower the learning rates if there was no improvement.
@@ -377,6 +463,7 @@ class ReduceLROnPlateau(Schedule):
         value = self.sign * float(metrics.item() if isinstance(metrics, Tensor) else metrics)
         better = value < self.best * (1 - self.sign * self.threshold)
         self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
+        self.steps += 1
         if self.rest > 0:
             self.rest, self.bad = self.rest - 1, 0
         if self.bad > self.patience:

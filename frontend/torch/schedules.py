@@ -70,7 +70,13 @@ class CyclicLR(LambdaLR):
         self.momenta = (base_momentum, max_momentum) if cycle_momentum else None
         for group, rate in zip(groups, self.low, strict=True):
             group.initial = rate
+            group.more |= dict(zip(("base_momentum", "max_momentum"), self.momenta or (), strict=False))
         super().__init__(optimizer, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state; PyTorch's has a place for a function, which is not stored."""
+        own = {n: v for n, v in super().state_dict().items() if n != "scale_fn"}
+        return {**own, "_scale_fn_custom": None}
 
     def _rates(self) -> list[float]:
         """Return the learning rates of this step, one for each group."""
@@ -90,6 +96,7 @@ class ChainedScheduler(Schedule):
     def __init__(self, schedulers: Sequence[LambdaLR], optimizer: Optimizer | None = None) -> None:
         self.optimizer = optimizer or schedulers[0].optimizer
         self.schedulers = list(schedulers)
+        self.steps = 0
 
     def step(self) -> None:
         """Take a step of each schedule. Raises as their `step`."""
@@ -101,15 +108,15 @@ class ChainedScheduler(Schedule):
         return [group.rate_now() for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the schedules, and the other attributes."""
-        own = {n: v for n, v in vars(self).items() if n not in {"optimizer", "schedulers"}}
-        return {**own, "schedulers": [schedule.state_dict() for schedule in self.schedulers]}
+        """Return the states of the schedules, and the last rates, as PyTorch does."""
+        own = {"_last_lr": self.get_last_lr(), "last_epoch": self.steps}
+        return {**own, "_schedulers": [schedule.state_dict() for schedule in self.schedulers]}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Set what `state_dict` returned. Raises as the method of a schedule."""
-        for schedule, value in zip(self.schedulers, values["schedulers"], strict=True):
+        """Set what `state_dict` returned, here or in PyTorch. Raises as the method of a schedule."""
+        for schedule, value in zip(self.schedulers, values["_schedulers"], strict=True):
             schedule.load_state_dict(value)
-        vars(self).update({n: v for n, v in values.items() if n != "schedulers"})
+        self.steps = values.get("last_epoch", 0)
 
 
 class SequentialLR(ChainedScheduler):
@@ -127,11 +134,20 @@ class SequentialLR(ChainedScheduler):
                 f"saw {len(milestones)}"
             )
         super().__init__(schedulers, optimizer)
-        self.milestones, self.last_epoch = list(milestones), 0
+        self.milestones = list(milestones)
         schedulers[0].restart()
 
     def step(self) -> None:
         """Take a step of the schedule whose turn it is. Raises as its `step`."""
-        self.last_epoch += 1
-        turn = self.schedulers[bisect_right(self.milestones, self.last_epoch)]
-        (turn.restart if self.last_epoch in self.milestones else turn.step)()
+        self.steps += 1
+        turn = self.schedulers[bisect_right(self.milestones, self.steps)]
+        (turn.restart if self.steps in self.milestones else turn.step)()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of the schedules, the milestones and the steps, as PyTorch does."""
+        return {**super().state_dict(), "_milestones": list(self.milestones)}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set what `state_dict` returned, here or in PyTorch. Raises as the method of a schedule."""
+        super().load_state_dict(values)
+        self.milestones = list(values["_milestones"])

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, TinyJit, nn
+from frontend import compile as compiled
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -965,6 +966,15 @@ def test_a_capture_is_not_refused_for_what_replays_do_right(case: Case) -> None:
     wanted = list(case(plain))
     Tensor.manual_seed(1)
     assert list(case(TinyJit)) == wanted
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("case", [*REFUSED, *WORKS], ids=lambda c: c.__name__)
+def test_a_compiled_function_has_the_values_of_the_function(case: Case) -> None:
+    Tensor.manual_seed(1)
+    wanted = list(case(plain))
+    Tensor.manual_seed(1)
+    assert list(case(compiled)) == wanted
 
 
 def test_backward_through_a_result_names_the_capture() -> None:

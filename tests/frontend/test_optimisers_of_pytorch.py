@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import frontend
 from frontend import Tensor, TinyJit, dtypes, nn
 from frontend.optim import schedules
 from hcq.errors import UsageError
@@ -120,9 +121,9 @@ def test_a_state_is_saved_and_loaded(tmp_path: Path):
 
     (w, optimiser), (twin, other) = made(), made()
     stepped(w, optimiser)
-    nn.state.safe_save(optimiser.state_dict(), tmp_path / "state")
+    frontend.save(optimiser.state_dict(), tmp_path / "state")
     twin.assign(w).realize()
-    other.load_state_dict(nn.state.safe_load(tmp_path / "state"))
+    other.load_state_dict(frontend.load(tmp_path / "state"))
     assert stepped(w, optimiser) == stepped(twin, other)
 
 
@@ -207,7 +208,7 @@ def test_state_is_made_only_for_groups_that_need_it():
         optimiser.step()
     assert (a.tolist(), b.tolist()) == ([0.0], [0.75])
     assert [t is None for t in optimiser.b] == [True, False]
-    assert "b.1" in optimiser.state_dict()
+    assert list(optimiser.state_dict()["state"][1]) == ["momentum_buffer"]
 
 
 def test_adam_of_float64_parameters_has_their_digits():
@@ -240,16 +241,16 @@ def test_lbfgs_goes_on_from_its_state():
     other.load_state_dict(optimiser.state_dict())
     for _ in range(2):
         go(w, optimiser)
-    state = {name: t.clone().realize() for name, t in optimiser.state_dict().items()}
+    state = optimiser.state_dict()
     twin.assign(w.detach().clone()).realize()
     other.load_state_dict(state)
     for _ in range(3):
         assert go(twin, other) == go(w, optimiser)
     np.testing.assert_array_equal(twin.numpy(), w.numpy())
     with pytest.raises(UsageError, match="history is not complete"):
-        other.load_state_dict({name: t for name, t in state.items() if name != "before"})
+        other.load_state_dict(state | {"state": {0: {**state["state"][0], "prev_flat_grad": None}}})
     with pytest.raises(UsageError, match="has the shape"):
-        other.load_state_dict(state | {"before": Tensor([1.0])})
+        other.load_state_dict(state | {"state": {0: {**state["state"][0], "d": Tensor([1.0])}}})
 
 
 def test_one_cycle_moves_the_momentum_as_pytorch_does():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, TinyJit, nn
-from frontend.optim.optimiser import pair
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def test_invalid_layer_settings_are_refused_at_construction(make: Callable[[], A
         lambda: nn.optim.SGD(weight()),
         lambda: nn.optim.SGD([1.0]),
         lambda: nn.optim.SGD(5),
-        lambda: pair("betas", ("a", None)),
+        lambda: nn.optim.Adam([weight()], betas=("a", None)),
         lambda: nn.optim.SGD([weight()], lr="fast"),
         lambda: nn.optim.Adam([weight()], b1=[0.9]),
         lambda: nn.Linear(3, 4)("text"),

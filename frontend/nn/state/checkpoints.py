@@ -121,6 +121,7 @@ class _Rebuilder:
         rebuild = "torch._utils._rebuild_"
         calls = {
             "collections.OrderedDict": _ordered,
+            "collections.Counter": _ordered,
             f"{rebuild}tensor": self.tensor,
             f"{rebuild}tensor_v2": self.tensor,
             f"{rebuild}tensor_v3": self.typed,
@@ -152,8 +153,8 @@ def _parameter(args: tuple[Any, ...]) -> Tensor | None:
 
 
 def _ordered(args: tuple[Any, ...]) -> dict[Any, Any]:
-    """Return the dictionary of the arguments of an OrderedDict: none, or a list of pairs."""
-    pairs = args[0] if args else []
+    """Return the dictionary of the arguments of an OrderedDict or a Counter: none, pairs, or a dictionary."""
+    pairs = (args[0].items() if isinstance(args[0], dict) else args[0]) if args else []
     return {pickled.plain_key(k): v for k, v in pairs}
 
 

@@ -22,7 +22,9 @@ NAMES: Final = "_names"
 """The attribute with the names of the first elements of a list of modules."""
 BUFFERS: Final = "_buffers"
 """The attribute of a module that called `Module.__init__` with the names of its buffers."""
-PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS})
+COMPILED: Final = "_compiled"
+"""The attribute with the `frontend.capture.compiled.Compiled` of a compiled module."""
+PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS, COMPILED})
 TRANSIENT: Final = "_transient"
 """The attribute with the names of the buffers of a module that are no part of its state."""
 

@@ -1,0 +1,132 @@
+"""The state of an optimiser as PyTorch writes it: a state for each parameter, and the groups.
+
+Source: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.state_dict.html, and what
+`state_dict()` of PyTorch 2.13 returns for each optimiser.
+
+Not here: files (`frontend.nn.state.saving`), the state itself (`optimiser`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from frontend.evaluation.realize import realize_many
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.optim.optimiser import Group, Optimizer
+
+WAYS: Final = {
+    "foreach": None, "fused": None, "capturable": False, "differentiable": False, "adjust_lr_fn": None,
+}  # fmt: skip
+"""Items of PyTorch's groups that choose how a step is computed, with the values that have no effect."""
+
+
+def _written(optimiser: Optimizer, group: Group, numbers: Mapping[int, int]) -> dict[str, Any]:
+    decoupled = getattr(optimiser, "decoupled", None)
+    own = {} if decoupled is None else {"decoupled_weight_decay": decoupled}
+    first = {} if group.initial is None else {"initial_lr": group.initial}
+    found = {"lr": group.rate_now(), **group.values_, **WAYS, **own, **first, **group.more}
+    return {**found, "params": [numbers[id(p)] for p in group.given]}
+
+
+def state_of(optimiser: Optimizer) -> dict[str, Any]:
+    """Return what `Optimizer.state_dict` returns: parameters are numbered in the order of the groups."""
+    numbers = {id(p): n for n, p in enumerate([p for g in optimiser.param_groups for p in g.given])}
+    groups = [_written(optimiser, g, numbers) for g in optimiser.param_groups]
+    counts: dict[int, dict[str, Any]] = {}
+    for place, group in enumerate(optimiser.param_groups):
+        if not optimiser.is_fresh(group):
+            step = group.counters["t"].item() - optimiser.start(group) if optimiser.counted else 0.0
+            counts[place] = optimiser.counts(group, step)
+    state: dict[int, dict[str, Any]] = {}
+    for i, (p, place) in enumerate(zip(optimiser.params, optimiser.places, strict=True)):
+        if place in counts:
+            own = {name: Tensor(float(value)) for name, value in counts[place].items()}
+            moments = {name: optimiser.moment(ours, i) for ours, name in optimiser.moments.items()}
+            own |= {name: t for name, t in moments.items() if t is not None}
+            state |= {numbers[id(p)]: own} if own else {}
+    return {"state": state, "param_groups": groups}
+
+
+def restore(optimiser: Optimizer, values: Mapping[str, Any]) -> None:
+    """Do what `Optimizer.load_state_dict` does; shapes and numbers are checked before anything changes."""
+    kind = type(optimiser).__name__
+    if not isinstance(values, Mapping) or not {"state", "param_groups"} <= values.keys():
+        raise UsageError(f"{kind}, load_state_dict: wanted a dictionary with 'state' and 'param_groups'")
+    groups = values["param_groups"]
+    wanted, seen = ([len(ps) for ps in each] for each in (
+        [g.given for g in optimiser.param_groups], [g["params"] for g in groups]))  # fmt: skip
+    if wanted != seen:
+        raise UsageError(f"{kind}, load_state_dict: wanted groups of {wanted} parameters, saw {seen}")
+    every = [p for g in optimiser.param_groups for p in g.given]
+    names = {id(p): n for p, n in zip(every, [n for g in groups for n in g["params"]], strict=True)}
+    states = [dict(values["state"].get(names[id(p)]) or {}) for p in optimiser.params]
+    for p, state in zip(optimiser.params, states, strict=True):
+        for name in optimiser.moments.values():
+            t = state.get(name)
+            if t is not None and tuple(t.shape) != p.shape:
+                raise UsageError(
+                    f"{kind}, load_state_dict: {name} of parameter {names[id(p)]} has the shape "
+                    f"{tuple(t.shape)}, the parameter has {p.shape}"
+                )
+    steps = [_steps(optimiser, place, states) for place in range(len(groups))]
+    for group, given in zip(optimiser.param_groups, groups, strict=True):
+        _set(optimiser, group, given)
+    _assign(optimiser, states, steps)
+
+
+def _steps(optimiser: Optimizer, place: int, states: list[dict[str, Any]]) -> tuple[float, dict[str, Any]]:
+    """Return the number of steps of a group, and the state of one of its parameters, {} without one."""
+    own = [s for s, at in zip(states, optimiser.places, strict=True) if at == place and s]
+    steps = {float(s.get("step", 0.0)) for s in own}
+    if len(steps) > 1:
+        raise UsageError(
+            f"{type(optimiser).__name__}, load_state_dict: the parameters of group {place} have taken "
+            f"{sorted(steps)} steps; here a group has one number of steps\n"
+            "hint: give parameters that are not always trained a group of their own"
+        )
+    return (steps.pop(), own[0]) if own else (0.0, {})
+
+
+def _set(optimiser: Optimizer, group: Group, given: Mapping[str, Any]) -> None:
+    decoupled = getattr(optimiser, "decoupled", None)
+    group.more = {}
+    for name, value in given.items():
+        if name == "lr":
+            group.set_lr(value if isinstance(value, Tensor) else float(value))
+        elif name == "initial_lr":
+            group.initial = float(value)
+        elif name == "decoupled_weight_decay" and decoupled is not None:
+            if value is not decoupled:
+                raise UsageError(
+                    f"{group.kind}, load_state_dict: the state has decoupled_weight_decay={value}, as "
+                    f"{'AdamW' if value else 'Adam'} has it"
+                )
+        elif name in group.rules:
+            wanted = tuple(value) if isinstance(value, list) else value
+            if wanted != group.values_[name]:
+                group[name] = wanted
+        elif name != "params" and name not in WAYS:
+            group.more[name] = value
+
+
+def _assign(
+    optimiser: Optimizer, states: list[dict[str, Any]], steps: list[tuple[float, dict[str, Any]]]
+) -> None:
+    changed: list[Tensor] = []
+    for i, state in enumerate(states):
+        for ours, name in optimiser.moments.items():
+            t, value = optimiser.moment(ours, i), state.get(name)
+            if t is not None:
+                first = optimiser.first_value(ours, i)
+                t.assign(t.full_like(first) if value is None else value.detach().to(t.device).cast(t.dtype))
+                changed.append(t)
+    for group, (step, saved) in zip(optimiser.param_groups, steps, strict=True):
+        for name, number in optimiser.restored(group, step, saved).items():
+            group.counters[name].assign(number)
+            changed.append(group.counters[name])
+    optimiser.moved = any(states)
+    realize_many(changed)

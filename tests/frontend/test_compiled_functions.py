@@ -1,0 +1,152 @@
+"""`frontend.compile`: values of the function itself, recompilations with their causes, and plain calls.
+
+Not here: what a function depends on, case by case (`test_captured_dependencies`).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import frontend as torch
+from frontend import Tensor, nn
+from frontend.capture.compiled import Compiled
+from hcq.errors import UsageError
+
+
+def captures(function: Any) -> int:
+    return sum(entry.jit.captured is not None for entry in function._entries)
+
+
+def test_another_shape_or_dtype_is_compiled_anew_and_listed():
+    f = torch.compile(lambda x: x * 2 + 1)
+    rows = [torch.ones(2), torch.ones(3), torch.ones(2, dtype=torch.int32), torch.ones(2), torch.ones(3)]
+    for x in rows * 3:
+        assert f(x).tolist() == (x * 2 + 1).tolist()
+    assert captures(f) == 3
+    assert [r.call for r in f.recompilations] == [2, 3]
+    assert f.recompilations[0].cause == "tensor 0 was float32[2] on cpu, and is float32[3] on cpu"
+
+
+def test_a_number_and_a_closure_cell_choose_their_capture():
+    scale = 2.0
+    f = torch.compile(lambda x, n: x * scale + n)
+    seen = []
+    for scale in (2.0, 3.0, 2.0, 3.0, 2.0, 3.0):
+        seen += [f(torch.ones(2), n).tolist() == [scale + n] * 2 for n in (1, 1.0)]
+    assert all(seen)
+    assert captures(f) == 4
+    assert any("`scale` was 2.0, and is 3.0" in r.cause for r in f.recompilations)
+
+
+@pytest.mark.parametrize("form", ["if", "item", "index"])
+def test_control_flow_by_values_runs_plainly(form: str):
+    def by_condition(x: Tensor) -> Tensor:
+        return x * 2 if x.sum() > 0 else x - 10
+
+    def by_number(x: Tensor) -> Tensor:
+        return x * x.sum().item()
+
+    def by_mask(x: Tensor) -> Tensor:
+        return x[x > 0]
+
+    f = {"if": by_condition, "item": by_number, "index": by_mask}[form]
+    compiled = torch.compile(f)
+    for values in ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [-1.0, -2.0], [3.0, -1.0]):
+        assert compiled(Tensor(values)).tolist() == f(Tensor(values)).tolist()
+    assert captures(compiled) == 0
+    assert compiled.plain
+    with pytest.raises(UsageError, match=r"cannot be captured: (the value|a bool tensor)"):
+        torch.compile(f, fullgraph=True)(torch.ones(2))
+
+
+def test_printed_text_and_counts_are_those_of_every_call(capsys: pytest.CaptureFixture[str]):
+    state = SimpleNamespace(calls=0)
+
+    def f(x: Tensor) -> Tensor:
+        print("called")  # noqa: T201 - the case
+        return x + 1
+
+    def g(x: Tensor) -> Tensor:
+        state.calls += 1
+        return x + 1
+
+    for function in (torch.compile(f), torch.compile(g)):
+        for _ in range(4):
+            function(torch.ones(2))
+    assert capsys.readouterr().out == "called\n" * 4
+    assert state.calls == 4
+
+
+def test_after_the_limit_calls_are_plain_and_one_warning_says_so():
+    f = torch.compile(lambda x, n: x + n, options={"recompile_limit": 2})
+    with pytest.warns(UserWarning, match="compiled anew 2 times(.|\n)*pass what changes as a tensor"):
+        found = [f(torch.zeros(1), n).item() for n in range(6)]
+    assert found == list(range(6))
+    assert len(f.recompilations) == 2
+
+
+def test_gradients_flow_through_a_compiled_module_and_inference_is_captured():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    model = torch.compile(net)
+    x = torch.randn(5, 3)
+    model.eval()
+    for _ in range(3):
+        net.zero_grad()
+        model(x).sum().backward()
+        assert net[0].weight.grad is not None
+    with torch.no_grad():
+        for _ in range(4):
+            assert model(x).tolist() == net(x).tolist()
+        net[0].weight.mul_(2.0)
+        assert model(x).tolist() == net(x).tolist()
+        model.train()
+        assert [model(torch.ones(5, 3)).shape for _ in range(3)] == [(5, 2)] * 3
+    assert any("training of Dropout was False, and is True" in r.cause for r in model.recompilations)
+    assert list(model.state_dict()) == [f"_orig_mod.{name}" for name in net.state_dict()]
+    assert next(model.parameters()) is net[0].weight
+
+
+def test_a_training_step_is_captured_whole():
+    def trained(wrap: Any) -> list[float]:
+        torch.manual_seed(3)
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        function = wrap(step)
+        found = [function(torch.full((4, 3), float(k))).item() for k in range(5)]
+        assert not isinstance(function, Compiled) or captures(function) == 1
+        return found
+
+    assert trained(torch.compile) == pytest.approx(trained(lambda f: f), rel=1e-6)
+
+
+def test_a_tensor_passed_twice_that_the_function_assigns_is_computed_plainly():
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return x + y
+
+    compiled = torch.compile(f)
+    for _ in range(3):
+        assert compiled(torch.ones(2), torch.ones(2)).tolist() == [3.0, 3.0]
+    both = torch.ones(2)
+    assert compiled(both, both).tolist() == [4.0, 4.0]
+
+
+def test_disabled_and_decorating_forms():
+    def f(x: Tensor) -> Tensor:
+        return x + 1
+
+    assert torch.compile(f, disable=True) is f
+    decorated = torch.compile(fullgraph=True, dynamic=True)(f)
+    assert [decorated(torch.ones(1)).item() for _ in range(3)] == [2.0] * 3
+    assert captures(decorated) == 1
