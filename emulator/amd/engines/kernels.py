@@ -238,7 +238,7 @@ class Kernels:
             local_bytes=scratch,
         )
         if self.ledgers is not None:
-            self.ledgers.launched(bus.gpu.profile.name, launch.lanes, code.name, code.decoded)
+            self.ledgers.launched(bus.gpu.profile.name, code.name, code.decoded)
         return _run(bus, launch, code, kernarg, work, options, self._turns, began)
 
 

@@ -18,20 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from emulator.amd.isa.programs import Decoded
-    from emulator.shared.accuracy import Steering
 
 _KEPT = 1024
-"""Kernels whose judgement is kept."""
+"""Kernels whose counts are kept."""
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _judged(
-    processor: str, lanes: int, kernel: Decoded
-) -> tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]:
-    """Return a kernel's instructions by accuracy, and the decisions that depend on inexact results."""
-    family = target(processor).family
-    found = accuracy.decided(kernel.instructions, family, lanes)
-    return accuracy.counts(kernel.instructions, family), found
+def _counted(processor: str, kernel: Decoded) -> Mapping[str, Mapping[str, int]]:
+    """Return the number of each instruction of a kernel by bound and name."""
+    return accuracy.counts(kernel.instructions, target(processor).family)
 
 
 class Ledgers:
@@ -42,9 +37,9 @@ class Ledgers:
         self._path = path
         self._ledgers: dict[str, AccuracyLedger] = {}
 
-    def launched(self, processor: str, lanes: int, name: str, kernel: Decoded) -> None:
-        """Count a launch of kernel `name` on target `processor` in waves of `lanes`."""
-        self._of(processor).launched(name, *_judged(processor, lanes, kernel))
+    def launched(self, processor: str, name: str, kernel: Decoded) -> None:
+        """Count a launch of kernel `name` on target `processor`."""
+        self._of(processor).launched(name, _counted(processor, kernel))
 
     def refused(self, processor: str, why: str) -> None:
         """Record a kernel that cannot be translated; `why` names the instruction."""

@@ -1,4 +1,4 @@
-"""The error bound of each instruction, and the decisions of a kernel that depend on inexact results.
+"""The error bound of each instruction.
 
 Most instructions are exact to the bit. The others have the bounds of AMD's ISA documents
 (docs/sources-amd.md, "errors of reciprocals"). Reciprocals, roots, exponentials and logarithms have 1 ulp in
@@ -14,11 +14,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from emulator.amd.isa.instruction import EXEC, SCC, VCC, Reg, canonical
-from emulator.amd.isa.observed_lanes import everywhere
-from emulator.amd.isa.registers_used import Register, used
-from emulator.amd.isa.translate import cut
-from emulator.shared.accuracy import EXACT, AccuracyStep, Steering, steerings
+from emulator.amd.isa.instruction import canonical
+from emulator.shared.accuracy import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,15 +28,6 @@ _BOUNDS: Final = {"f16": "0.51 ulp", "f32": "1 ulp", "f64": "2^29 ulp"}
 _NO_BOUND: Final = "no bound documented"
 _SUMS: Final = "order of additions not documented"
 _SUMMED: Final = re.compile(r"v_(dot\d\w*_(f|bf)16\w*|(wmma|swmmac)_b?f\w*|s?mfmac?_f\w*)")
-_SETTLED: Final = ("v_div_fixup_",)
-"""Its quotient is rounded as IEEE 754 says, for every reciprocal within the bound."""
-_INTEGER: Final = "v_rcp_iflag_f32"
-"""Compilers correct the integer quotient that they compute from it, so its error reaches no result."""
-_ADDRESSES: Final = frozenset({"addr", "vaddr", "saddr", "sbase", "soffset", "srsrc"})
-"""The fields of operands that are part of an address."""
-_SCALAR_FLAG: Final = frozenset({("s", SCC)})
-_EXEC: Final = frozenset({("s", EXEC), ("s", EXEC + 1)})
-_VCC: Final = frozenset({("s", VCC), ("s", VCC + 1)})
 
 
 def bound(stem: str) -> str:
@@ -59,61 +47,3 @@ def counts(instructions: list[Instruction], family: str) -> Mapping[str, Mapping
                 stem = canonical(part.stem, family).replace("v_dual_", "v_")
                 found.setdefault(bound(stem), Counter())[stem] += 1
     return found
-
-
-def decided(instructions: list[Instruction], family: str, lanes: int) -> tuple[Steering, ...]:
-    """Return the instructions at which inexact results decide active lanes, a branch or an address."""
-    blocks = cut(instructions)
-    full = everywhere(blocks, lanes)
-    return steerings(
-        [([_step(i, family, full=i.address in full) for i in body], follow) for body, follow in blocks]
-    )
-
-
-def _step(i: Instruction, family: str, *, full: bool) -> AccuracyStep:
-    """Return an instruction as `steerings` needs it."""
-    stem = canonical(i.stem, family)
-    parts = [stem] if i.second is None else [stem, canonical(i.second.stem, family)]
-    parts = [part.replace("v_dual_", "v_") for part in parts]
-    reads, writes = used(i, family)
-    reads, writes = set(reads), set(writes)
-    if stem.startswith(("s_cselect", "s_addc", "s_subb", "s_cmov")):
-        reads |= _SCALAR_FLAG
-    if stem.startswith("s_") and not stem.startswith(("s_load", "s_mov", "s_wait", "s_cselect")):
-        writes |= _SCALAR_FLAG
-    inexact = [part for part in parts if bound(part) not in (EXACT, _SUMS) and part != _INTEGER]
-    steers = [(what, by) for what, by in (_deciders(i, stem), _addresses(i)) if by]
-    if writes & _EXEC:
-        steers.append(("which lanes run", frozenset(reads - _EXEC)))
-    return AccuracyStep(
-        address=i.address,
-        name=inexact[0] if inexact else stem,
-        text=i.text,
-        reads=frozenset(reads),
-        writes=frozenset(writes),
-        inexact=bool(inexact),
-        settles=stem.startswith(_SETTLED),
-        masked=not full and not stem.startswith("s_"),
-        masks=bool(writes & _EXEC),
-        steers=tuple(steers),
-    )
-
-
-def _deciders(i: Instruction, stem: str) -> tuple[str, frozenset[Register]]:
-    by: frozenset[Register] = frozenset()
-    if stem.startswith("s_cbranch_"):
-        by = {"scc": _SCALAR_FLAG, "vcc": _VCC, "exe": frozenset()}[i.stem.removeprefix("s_cbranch_")[:3]]
-    return "a branch", by
-
-
-def _addresses(i: Instruction) -> tuple[str, frozenset[Register]]:
-    """Return the registers of which an access takes its address."""
-    fields = [slot.field for slot in i.opcode.operands]
-    behind = i.operands[len(i.operands) - len(fields) :]  # an atomic operation may have a result in front
-    registers = {
-        (operand.file, operand.index + k)
-        for field, operand in zip(fields, behind, strict=False)
-        if field in _ADDRESSES and isinstance(operand, Reg) and "permute" not in i.stem
-        for k in range(operand.count)
-    }
-    return "an address", frozenset(registers)

@@ -317,7 +317,7 @@ class Grids:
             local_window=windows.local or 0,
         )
         if run.machine.ledger is not None:
-            judged = self.modules.judged(what.loaded.cubin.ptx, kernel)
-            run.machine.ledger.launched(kernel.name, *judged)
+            counts = self.modules.counts(what.loaded.cubin.ptx, kernel)
+            run.machine.ledger.launched(kernel.name, counts)
         work = what.work(bank0)
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from emulator.nv.engines.descriptor import LaunchDescriptor
     from emulator.nv.engines.images import LoadedImage
     from emulator.nv.ptx.module import PtxKernel
-    from emulator.shared.accuracy import Steering
     from emulator.simt.engine import Settings
     from emulator.simt.work import LaunchWork
 
-    Judged = tuple[Mapping[str, Mapping[str, int]], tuple[Steering, ...]]
+    Counts = Mapping[str, Mapping[str, int]]
 
 KEPT: Final = 512
 """The most modules of one machine; a training step of a large model has some hundred kernels."""
@@ -42,8 +41,8 @@ class _Kept:
     """A module, and the accuracy of its kernels."""
 
     module: ptx.PtxModule
-    judged: dict[str, Judged] = field(default_factory=dict)
-    """Name of a kernel -> what `Modules.judged` returns."""
+    counts: dict[str, Counts] = field(default_factory=dict)
+    """Name of a kernel -> what `Modules.counts` returns."""
 
 
 class Modules:
@@ -67,14 +66,14 @@ class Modules:
         self._kept[text] = kept
         return kept.module
 
-    def judged(self, text: str, kernel: ptx.PtxKernel) -> Judged:
-        """Return counts and decisions of a kernel of the module `text`, for `AccuracyLedger.launched`."""
+    def counts(self, text: str, kernel: ptx.PtxKernel) -> Counts:
+        """Return the instructions of a kernel of the module `text`, for `AccuracyLedger.launched`."""
         kept = self._kept.get(text)
-        found = None if kept is None else kept.judged.get(kernel.name)
+        found = None if kept is None else kept.counts.get(kernel.name)
         if found is None:
-            found = accuracy.counts(kernel.flat), accuracy.decided(kernel.flat)
+            found = accuracy.counts(kernel.flat)
             if kept is not None:
-                kept.judged[kernel.name] = found
+                kept.counts[kernel.name] = found
         return found
 
 

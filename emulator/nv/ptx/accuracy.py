@@ -1,24 +1,18 @@
-"""The accuracy of PTX instructions: exact to the bit, or within a bound; and the use of inexact results.
+"""The accuracy of PTX instructions: exact to the bit, or within a bound.
 
-The bounds are those of the PTX ISA (9.7.3, 9.7.4), which states them only for the `.approx` and `.full` forms.
+The bounds are those of the PTX ISA (9.7.3, 9.7.4). It states them only for the `.approx` and `.full` forms.
 No document states the order in which matrix operations add their products.
 
-Not here: the arithmetic (`roots`, `mma`). Next: `emulator.shared.accuracy`, the analysis and the report.
+Not here: the arithmetic (`roots`, `mma`). Next: `emulator.shared.accuracy`, the report.
 """
-
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Hashable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from emulator.nv.ptx.blocks import blocks, reads, registers_of, writes
-from emulator.nv.ptx.statements import Mem
-from emulator.shared.accuracy import EXACT, AccuracyStep, Steering, steerings
+from emulator.nv.ptx.blocks import blocks
+from emulator.shared.accuracy import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,45 +55,3 @@ def counts(flat: Flat) -> Mapping[str, Mapping[str, int]]:
         for instruction in block.instructions:
             found.setdefault(bound(instruction), Counter())[name_of(instruction)] += 1
     return found
-
-
-def decided(flat: Flat) -> tuple[Steering, ...]:
-    """Return the branches and addresses that depend on results within a bound; `Steering.address` is the PTX line.
-
-    Sums of matrix operations are not followed.
-    """
-    found = blocks(flat)
-    numbers = itertools.count()
-    bodies = [[(next(numbers), i) for i in block.instructions] for block in found]
-    lines = {number: i.line for body in bodies for number, i in body}
-    result = steerings(
-        [
-            (
-                [_step(i, number) for number, i in body],
-                tuple(bodies[s][0][0] for s in block.successors if bodies[s]),
-            )
-            for block, body in zip(found, bodies, strict=True)
-            if body
-        ]
-    )
-    return tuple(replace(one, address=lines[one.address]) for one in result)
-
-
-def _step(i: PtxInstruction, number: int) -> AccuracyStep:
-    """Return an instruction as a step of the analysis; `number` stands for its address."""
-    written, read = frozenset(r.name for r in writes(i)), frozenset(r.name for r in reads(i))
-    steers: list[tuple[str, frozenset[str]]] = []
-    if i.opcode in ("bra", "brx"):
-        steers.append(("a branch", read))
-    based = frozenset(r.name for o in i.operands if isinstance(o, Mem) for r in registers_of(o))
-    if based:
-        steers.append(("an address", based))
-    return AccuracyStep(
-        address=number,
-        name=name_of(i),
-        text=i.text,
-        reads=frozenset[Hashable](read | written if i.guard else read),  # a guarded write keeps some lanes
-        writes=frozenset[Hashable](written),
-        inexact=bound(i) not in (EXACT, _SUMS),
-        steers=tuple((what, frozenset[Hashable](by)) for what, by in steers),
-    )

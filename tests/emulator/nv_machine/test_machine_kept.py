@@ -75,15 +75,15 @@ def test_modules_are_one_for_equal_ptx_and_the_first_used_is_dropped_first(launc
     assert len(modules) == MOST
 
 
-def test_a_module_that_was_dropped_is_judged_again(launcher: Launcher) -> None:
+def test_instructions_of_a_module_that_was_dropped_are_counted_again(launcher: Launcher) -> None:
     modules = launcher.client.machine.grids.modules
     kernel = modules.find(text(0), "sm_90").kernel("store0", {})
-    judged = modules.judged(text(0), kernel)
-    assert judged[0] == counts(kernel.flat)
-    assert modules.judged(text(0), kernel) is judged
+    counted = modules.counts(text(0), kernel)
+    assert counted == counts(kernel.flat)
+    assert modules.counts(text(0), kernel) is counted
     for number in range(1, MOST + 1):
         modules.find(text(number), "sm_90")
-    assert modules.judged(text(0), kernel) == judged
+    assert modules.counts(text(0), kernel) == counted
 
 
 def test_ptx_that_is_refused_is_not_kept(launcher: Launcher) -> None:
