@@ -149,8 +149,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Keep what a folder's tests left in caches out of the collections of the next folder's."""
-    if nextitem is not None and nextitem.path.parent != item.path.parent:
+    """Keep what a file's tests left in caches out of the collections of the next file's."""
+    if nextitem is not None and nextitem.path != item.path:
         gc.collect()
         gc.freeze()
 

@@ -258,7 +258,7 @@ def test_functions_atomics_and_fences_of_every_scope_are_selected(arch: str):
     selected(arch, PLAIN_CALLS, ATOMICS)
 
 
-@pytest.mark.sampled(49)
+@pytest.mark.sampled(144)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", WAVES)
 def test_what_the_tables_allow_is_selected_by_every_row(arch: str):
@@ -319,7 +319,7 @@ def test_processors_of_the_facts_are_rows():
     assert set(ROWS) == set(facts.MACH) - {"gfx940"}
 
 
-@pytest.mark.sampled(49)
+@pytest.mark.sampled(144)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", WAVES)
 def test_kernels_of_every_operation(arch: str):

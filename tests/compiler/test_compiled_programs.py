@@ -84,6 +84,7 @@ def test_random_programs(block, arch):
         run_program(seed, arch)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_many_random_programs(block):

@@ -37,6 +37,7 @@ def without_border(ast: UOp, arch: str = ARCH, *, groups: int = 0) -> list[tuple
     return found
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize(
     "shape",

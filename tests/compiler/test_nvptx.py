@@ -330,6 +330,7 @@ def test_layer(name):
     agrees(LAYERS[name](), 3, 2e-4)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_random_programs(seed):

@@ -145,7 +145,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(("arch", "case"), list(product(DEVICES, range(len(CASES)))))
 def test_values_are_those_of_float64(arch, case) -> None:
     check(arch, *CASES[case])

@@ -165,6 +165,7 @@ def given(kind: str, shape: tuple[int, int], *, swap: bool) -> tuple[np.ndarray,
     return a, x.T if swap else x
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("m", "n", "k"),
@@ -253,6 +254,7 @@ def test_bytes_of_views_batches_and_padded_pictures_are_exact(native: str) -> No
         np.testing.assert_array_equal(sums.astype(np.float64), exact)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(33, 47, 66), (1, 40, 64), (64, 3, 130), (17, 96, 1026), (5, 7, 4), (40, 70, 33)]

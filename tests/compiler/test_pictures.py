@@ -68,6 +68,7 @@ def with_window(shape: Convolution, arch: str) -> list[tuple[UOp, LoopNest]]:
     return own + windowed(ast, target, [(4, 2, 0), (5, 2, 1), (7, 2, 16)])
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("shape", WINDOWS)
 def test_windows_have_zeros_around_the_picture(shape: Convolution, arch: str) -> None:

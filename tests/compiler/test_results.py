@@ -92,6 +92,7 @@ def operands(m: int, n: int, k: int, dtype: str = "float32") -> dict[int, np.nda
     return {slot: rng.standard_normal(shape).astype(dtype) for slot, shape in shapes.items()}
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize(
     ("m", "n", "k"),

@@ -76,6 +76,7 @@ def test_kernels_of_random_programs_compute_what_the_graph_means(block: int) -> 
         run_program(seed)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_kernels_of_many_random_programs_compute_what_the_graph_means(block: int) -> None:

@@ -49,13 +49,14 @@ def _check(device: hcq.Device, name: str, number: int) -> None:
     trial.close()
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("number", range(len(small.NAMES)), ids=small.NAMES)
 def test_plans_of_the_search_are_right_on_the_host(number: int) -> None:
     with hcq.open("cpu") as device:
         _check(device, small.NAMES[number], number)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["nv-emu", "amd-emu"])
 @pytest.mark.parametrize("name", ["transpose", "softmax", "product", "half"])

@@ -88,6 +88,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_of_filters_with_a_window_of_all_taps(shape: Gradient, arch: str) -> None:

@@ -120,6 +120,7 @@ def test_special_values_agree_with_numpy(name, dtype):
     np.testing.assert_allclose(got[~exact], want[~exact], rtol=3e-7 if dtype is dtypes.float32 else 1e-15)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["EXP", "LOG", "EXPM1", "LOG1P", "SIN", "TANH"])
 @pytest.mark.parametrize("every", [1024, pytest.param(256, marks=pytest.mark.landing)])

@@ -70,6 +70,7 @@ def computed(x: np.ndarray, g: np.ndarray, padding: int, *, arch: str, cores: in
     return room[:-64].reshape(filters, channels, 3, 3)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("sizes", SIZES)

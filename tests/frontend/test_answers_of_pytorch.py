@@ -22,7 +22,7 @@ from tests.oracles.opdb import archive
 RECORDS = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(169)
 @pytest.mark.parametrize("want", RECORDS, ids=[r["of"] for r in RECORDS])
 def test_the_answer_is_that_of_pytorch(want: dict[str, Any]):
     assert compared(want) == []

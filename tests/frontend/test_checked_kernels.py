@@ -50,7 +50,13 @@ def run_planted(cache: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in MISTAKES]
+    "name",
+    [
+        pytest.param(
+            name, marks=[] if name in QUICK else [pytest.mark.slow, *([pytest.mark.landing] if n % 3 else [])]
+        )
+        for n, name in enumerate(MISTAKES)
+    ],
 )
 def test_planted_mistake_is_named(name: str, tmp_path: Path) -> None:
     found = run_planted(tmp_path, "--planted", name)

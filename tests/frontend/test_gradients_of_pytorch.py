@@ -26,7 +26,7 @@ RECORDS = {(r["case"], r["dtype"]): r for r in map(json.loads, DATA.read_text().
 PROBES = [(case, dtype) for case in CASES for dtype in case.dtypes]
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(("case", "dtype"), PROBES, ids=[f"{c.name} {d}" for c, d in PROBES])
 def test_values_and_gradients_match_pytorch(case: Case, dtype: str):
     inputs = inputs_of(case, dtype)

@@ -30,7 +30,7 @@ def value(text: str, dtype: str, *, wide: bool) -> Any:
     return found.cast("float64").numpy()
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("text", RECORDS)
 def test_errors_are_no_greater_than_those_of_pytorch(text: str, dtype: str):

@@ -26,6 +26,7 @@ def estimate(x: Tensor) -> float:
     return sum([planned(item.ast, target)[1].nanoseconds for item in items if item.ast is not None])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("n", LENGTHS)
 def test_running_totals_of_any_length(n: int) -> None:
     x = np.random.default_rng(n).integers(-9, 9, (3, n)).astype(np.int32)

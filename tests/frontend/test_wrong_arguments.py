@@ -189,6 +189,7 @@ def test_methods_raise_hcq_errors(name: str):
         judge(every[i % len(every)], name, args, names)
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_of_all_tensors_raise_hcq_errors(name: str):

@@ -87,6 +87,7 @@ def test_close_is_idempotent():
     assert kernel.leaks() == []
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "compute", "start"), [(*ROWS[row][:2], start) for row, start in ((0, 0), (3, 1), (5, 2))]

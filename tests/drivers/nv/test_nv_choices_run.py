@@ -51,6 +51,7 @@ def test_a_preset_runs_where_it_is_known_to_work(preset: str, variant: str) -> N
     run(variant, preset)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", VALUES)
 def test_every_value_runs_or_is_refused(text: str) -> None:

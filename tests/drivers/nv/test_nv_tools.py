@@ -81,12 +81,19 @@ def test_the_comparison_with_cuda_reports_what_it_needs():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "device", [pytest.param("nv-emu", marks=pytest.mark.landing), "nv-emu:checked", "amd-emu:checked"]
+    ("device", "first"),
+    [
+        pytest.param("nv-emu", 0, marks=pytest.mark.landing),
+        pytest.param("nv-emu:checked", 0, marks=pytest.mark.landing),
+        pytest.param("amd-emu:checked", 0, marks=pytest.mark.landing),
+        ("amd-emu:checked", 23),
+    ],
 )
 def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(
-    device: str, capsys: pytest.CaptureFixture[str]
+    device: str, first: int, capsys: pytest.CaptureFixture[str]
 ):
-    status = command.main(["--device", device, "--variants", "none", "--json"])
+    """The dry run of `tools.hardware_run` climbs the whole ladder of NVIDIA, too."""
+    status = command.main(["--device", device, "--from", str(first), "--variants", "none", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert report["failed"] == []
     assert (status, report["passed"]) == (0, True)

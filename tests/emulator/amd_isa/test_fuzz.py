@@ -36,7 +36,7 @@ def test_a_random_kernel_agrees_with_host_code(target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(64)
+@pytest.mark.sampled(225)
 @pytest.mark.parametrize("first", range(0, WHOLE, 20))
 def test_many_random_kernels_agree_with_host_code(first: int) -> None:
     for seed in range(first, first + 20):

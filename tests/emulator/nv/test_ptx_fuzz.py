@@ -23,21 +23,21 @@ def test_random_kernels_agree_with_host_code(seed: int):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("first", range(1000, 1138, 23))
 def test_many_random_kernels_agree_with_host_code(first: int):
     for seed in range(first, first + 23):
         assert not check(seed, PLAIN), seed
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_order_tier_or_number_of_threads_changes_a_bit(seed: int):
     assert not check_relations(seed, (PLAIN,))
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("first", range(2000, 2016, 4))
 def test_no_setting_changes_a_bit_of_many(first: int):
     for seed in range(first, first + 4):

@@ -20,7 +20,7 @@ def shuffled(mode: Any, lane: Any, b: Any, control: Any):
     return (source if good else lane), good
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize(
     "control", [31, 0, 15, 0x101F, 0x10F, 0x1800, 0x181F, 0x1C00, 0x1C03, 0x1C0F, 0x1C1F, 0x1E1F, 0x1F1F]

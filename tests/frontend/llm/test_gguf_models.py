@@ -22,7 +22,7 @@ WANT = json.loads((DATA / "gguf_models.json").read_text())
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(144)
 @pytest.mark.parametrize("name", MODELS)
 def test_quantised_models_equal_transformers(name: str, tmp_path: Path):
     model = llm.load(write(tmp_path / "model.gguf", name))

@@ -48,7 +48,7 @@ def compared(model: llm.LanguageModel, want: Mapping[str, Any], *, count: int = 
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(81)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_family_equals_transformers(name: str, tmp_path: Path):
     """17 models, 2 or 3 layers: logits, 200 ids past the window of 24, three prompts in a batch."""
