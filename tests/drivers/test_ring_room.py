@@ -1,4 +1,4 @@
-"""Validation of full rings: a wait for space is a deadlock only if the queue can never make that space."""
+"""Full rings and their sizes: waits for space, deadlocks, the setting HCQ_RING_BYTES."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import hcq
 from drivers.amd.driver import AmdDriver
 from drivers.nv.driver import NvDriver
-from hcq.config import override
+from hcq.config import override, read
 from hcq.driver import QueueKind
 from hcq.hardware import BufferSpec, Place
 from hcq.registry import wrap
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hcq.queue import Queue
+
 
 HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 RINGS = ("gfx1100 compute", "gfx942 compute", "gfx1201 copy", "nv copy")
@@ -113,3 +114,25 @@ def processor() -> Iterator[tuple[Queue, Callable[[], None]]]:
     """Return a validated queue of the cpu device, which reads by itself."""
     with hcq.open("cpu", validate=True) as device:
         yield device.compute, lambda: None
+
+
+SMALL = 1 << 14
+
+
+@pytest.mark.parametrize("name", ["nv-emu", "amd-emu", "amd-emu:gfx942"])
+def test_rings_are_as_large_as_the_setting_says(name: str) -> None:
+    with override(ring_bytes=SMALL), hcq.open(name) as small:
+        seen = [(queue.ring.words, queue.ring.submissions) for queue in (small.compute, small.copies[0])]
+    with hcq.open(name) as device:
+        usual = [(queue.ring.words, queue.ring.submissions) for queue in (device.compute, device.copies[0])]
+    for (words, submissions), (most, more) in zip(seen, usual, strict=True):
+        assert words <= SMALL // 4 < most
+        assert submissions < more
+
+
+def test_ring_bytes_are_a_power_of_two_in_bounds() -> None:
+    assert read({}).ring_bytes == read({"HCQ_RING_BYTES": "0"}).ring_bytes == 0
+    assert read({"HCQ_RING_BYTES": "0x4000"}).ring_bytes == SMALL
+    for refused in ("8192", "16385", "0x8000000"):
+        with pytest.raises(hcq.UsageError, match="HCQ_RING_BYTES"):
+            read({"HCQ_RING_BYTES": refused})

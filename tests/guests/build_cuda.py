@@ -5,7 +5,7 @@
 Needs the extra `cuda`. Writes one archive a target to `tests/interop/data`, with a module for each
 kernel, the module of kernels with clusters, and the modules that print and assert.
 
-Not here: running the data (`tests/interop/test_interop_cuda.py`, `tests/interop/test_interop_clusters.py`,
+Not here: running the data (`tests/interop/test_interop_cuda.py`,
 `tests/interop/test_interop_output.py`).
 """
 

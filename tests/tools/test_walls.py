@@ -1,11 +1,15 @@
-"""The limits of the source tree: what each check names in a small product, and how the lists shrink."""
+"""The limits of the source tree, and the walk of a tensor operation: what is named, and how limits shrink."""
 
 from __future__ import annotations
 
+import json
+import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from frontend import Tensor
+from tools.walk import DEVICES, KEPT, SITUATIONS, Counts, count, main, risen
 from tools.walls import __main__ as walls
 from tools.walls import rooms
 from tools.walls.arrows import arrows, knots
@@ -137,3 +141,34 @@ def test_a_limit_that_is_not_reached_any_more_must_go(change: dict[str, Any], wo
 def test_limits_are_written_as_they_are_read():
     text = walls.written(LIMITS, SEEN)
     assert walls.tomllib.loads(text) == LIMITS
+
+
+def test_the_command_prints_calls_files_and_transitions_of_each_situation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--device", "cpu", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["cpu"]
+    assert list(found) == list(SITUATIONS)
+    compiled, cached, steady, launch = (found[name] for name in SITUATIONS)
+    for column in ("calls", "files", "transitions"):
+        assert min(compiled[column], cached[column]) > steady[column] > launch[column] > 0, column
+    assert compiled["calls"] > cached["calls"], "the disk cache saves the lowering"
+
+
+def test_only_functions_of_the_packages_are_counted() -> None:
+    assert count(lambda: json.dumps([1, 2])).calls == 0
+    lengths = count(lambda: len(Tensor([1, 2])))
+    assert lengths.calls > 0
+    assert lengths.depth <= lengths.calls
+
+
+def test_a_count_above_the_kept_one_is_named() -> None:
+    found = {"cpu": {"compile": Counts(calls=5, files=3, transitions=2, depth=1, doorbells=0)}}
+    kept = {"cpu": {"compile": {"calls": 4, "files": 3, "transitions": 9, "depth": 1, "doorbells": 0}}}
+    assert risen(kept, found) == ["cpu, compile: calls 5, kept 4"]
+    assert len(risen({}, found)) == 5, "what has no limit is no pass"
+
+
+def test_every_device_and_situation_has_kept_counts() -> None:
+    kept = tomllib.loads(KEPT.read_text(encoding="utf-8"))
+    assert {name: list(rows) for name, rows in kept.items()} == {key: list(SITUATIONS) for key in DEVICES}

@@ -1,19 +1,37 @@
-"""The cpu device and forks of its process. Not here: threads, exits, Ctrl-C (`tests.conformance`)."""
+"""The cpu device in its process: forks, the stack of kernels, how long the host spins before it sleeps."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
+import threading
 from typing import TYPE_CHECKING
 
-from hcq.driver import BufferSpec
+from drivers.cpu import layouts
+from drivers.cpu.cores import NO_CORE
+from drivers.cpu.driver import CpuDriver
+from drivers.cpu.image import HostCode, compile_object, nothing_from_outside
+from drivers.cpu.layouts import Slot
+from drivers.cpu.link import HostImage
+from drivers.cpu.native import translate
+from drivers.cpu.primitives import fetch_add, load64, stack, store64, u64, view
+from drivers.kernel import LinuxKernel
+from hcq.config import override
+from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import UsageError
+from hcq.pushbuffer import PushBuffer
 from tests.drivers.cpu.rig import (
     COMPUTE,
     Box,
+    exec_,
     finish,
+    rest,
     send,
     set_,
+    until,
 )
 from tests.limits import HANG_S
 
@@ -21,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.cpu.device import CpuDevice
-    from drivers.cpu.driver import CpuDriver
 
 
 def in_fork(work: Callable[[], object]) -> int:
@@ -73,3 +90,120 @@ def test_forked_child_can_open_a_device_of_its_own(driver: CpuDriver) -> None:
 
     assert in_fork(use) == 0
     parent.close()
+
+
+SMALL = 64 << 10
+"""The default stack of a thread in some C libraries and containers, in bytes."""
+
+
+def deep(args: u64, x: u64, y: u64, z: u64) -> None:
+    """Count, over almost 12 MiB of stack touched page by page from the top, as compiled code does."""
+    bottom = stack(12578816)
+    at = bottom + 12578816
+    while at > bottom:
+        at -= 4096
+        store64(at, 1)
+    slot = view(Slot, args)
+    fetch_add(slot.value, load64(bottom))
+
+
+def run_deep_kernels() -> None:
+    """Set a small default stack, then run such kernels on a queue's thread and on workers."""
+    attributes = (ctypes.c_uint64 * 16)()
+    library = ctypes.CDLL(None)
+    library.pthread_attr_init(attributes)
+    assert not library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(SMALL))
+    assert not library.pthread_setattr_default_np(attributes)
+    machine = os.uname().machine
+    image = HostImage(compile_object(translate((deep,), machine)), machine)
+    code = HostCode(LinuxKernel(), image, nothing_from_outside)
+    with override(workers=2):
+        device = CpuDriver().open(0, None)
+    memory = device.alloc(4096, BufferSpec())
+    assert memory.host is not None
+    pushbuffer = PushBuffer(64, None)  # type: ignore[arg-type]  # these packets place nothing
+    pushbuffer.words += layouts.Exec.pack(
+        function=code.address["deep"], args=memory.va, x=200, y=1, z=1, group_ns=0
+    )
+    pushbuffer.words += layouts.SetSignal.pack(signal=memory.va + 64, value=1)
+    device.ring(QueueKind.COMPUTE, 0).submit(pushbuffer)
+    while not device.wait(memory.va + 64, 1, 0.005):
+        pass
+    print(memory.host.cast("Q")[0])  # noqa: T201 - read by the test
+    device.close()
+
+
+def test_kernels_have_their_stack_with_a_small_default_stack() -> None:
+    text = "from tests.drivers.cpu.test_cpu_process import run_deep_kernels as run; run()"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr
+
+
+ALWAYS = 1 << 60
+"""More spins, and more nanoseconds of sleep, than any test takes."""
+
+
+def test_a_brief_sleep_makes_the_next_wait_spin_for_longer(device: CpuDevice) -> None:
+    box, pool = Box(device), device.pool
+    pool.spins, pool.often_ns = 0, ALWAYS
+    assert not device.wait(box.va, 1, 0.0001)
+    assert pool.brief == 1
+
+
+def test_a_long_sleep_and_a_long_spin_in_vain_make_the_next_wait_short(device: CpuDevice) -> None:
+    box, pool = Box(device), device.pool
+    pool.spins, pool.often_ns = 0, 0
+    assert not device.wait(box.va, 1, 0.0001)
+    assert pool.brief == 0
+    pool.brief, pool.long_spins, pool.often_ns, pool.device_cpu = 1, 1, ALWAYS, NO_CORE
+    assert not device.wait(box.va, 1, 0.0001)
+    assert pool.brief == 0
+
+
+def test_a_long_spin_that_meets_its_signal_does_not_sleep(device: CpuDevice) -> None:
+    box, pool = Box(device), device.pool
+    pool.spins, pool.long_spins, pool.often_ns, pool.brief = 0, ALWAYS, 0, 1
+    pool.host_cpu = pool.device_cpu = NO_CORE
+
+    def set_it() -> None:
+        until(lambda: pool.host_cpu != NO_CORE)  # the wait has begun
+        box.words[0] = 1
+        device.signal_written(box.va)
+
+    setter = threading.Thread(target=set_it)
+    setter.start()
+    assert device.wait(box.va, 1, 0.0001)
+    setter.join()
+    assert pool.brief == 1  # any sleep would have made it 0
+
+
+def test_no_wait_spins_for_longer_beside_a_shared_dispatch(device: CpuDevice) -> None:
+    box, pool = Box(device), device.pool
+    pool.spins, pool.long_spins, pool.brief, pool.shared = 0, ALWAYS, 1, 1
+    pool.device_cpu = NO_CORE
+
+    def end_it() -> None:
+        try:
+            until(lambda: pool.brief == 0)  # the wait has slept
+        finally:
+            box.words[0] = 1
+            device.signal_written(box.va)
+
+    ender = threading.Thread(target=end_it)
+    ender.start()
+    device.wait(box.va, 1, 0.0001)
+    ender.join()
+    assert pool.brief == 0
+    pool.shared = 0
+
+
+def test_a_shared_dispatch_is_counted_while_it_runs(device: CpuDevice, kernels: dict[str, int]) -> None:
+    box, pool = Box(device), device.pool
+    pool.workers = max(1, pool.workers)  # without one it would not be shared
+    ring = device.ring(COMPUTE, 0)
+    send(ring, exec_(kernels["spin"], box.va + 64, 2), set_(box.va, 1))
+    until(lambda: pool.shared == 1)
+    box.words[8] = 1
+    finish(device, box.va, 1)
+    rest(ring)
+    assert pool.shared == 0

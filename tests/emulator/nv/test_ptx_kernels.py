@@ -1,9 +1,12 @@
-"""Whole kernels: control flow, barriers, every state space, calls, atomics, and communication across a grid."""
+"""Whole PTX kernels on the emulator, also in a forked child of a process that ran kernels."""
 
 # ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 from emulator.simt.engine import Settings
 from emulator.simt.work import LaunchOptions
 from hcq.config import config
-from tests.limits import HANG_S
+from tests.limits import CHILD_S, HANG_S
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 INDEX = "mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.s32 %r3, %r0, %r1, %r2;\n"
@@ -272,7 +275,9 @@ def test_floating_atomics_add(bench: Any, type_: Any, dtype: Any):
 
 def test_threads_of_the_host_share_atomics(bench: Any):
     out = bench.new(np.zeros(1, "u4"), "u4")
-    bench.run(kernel("red.global.add.u32 [%rd0], 1; ret;"), "k", 500, 64, out, options=LaunchOptions(threads=2))
+    bench.run(
+        kernel("red.global.add.u32 [%rd0], 1; ret;"), "k", 500, 64, out, options=LaunchOptions(threads=2)
+    )
     assert out[0] == 32000
 
 
@@ -298,3 +303,31 @@ def test_block_and_grid_shapes_reach_the_kernel(bench: Any):
         is None
     )
     assert out.tolist() == [10 * i + 4 for i in range(out.size)]
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import os
+    import signal
+    from emulator.simt.work import LaunchOptions
+    from emulator.ir.report import ReportKind
+    from tests.emulator.nv.conftest import Bench
+
+    def run(body, limit):
+        head = ".version 8.0\\n.target sm_90\\n.address_size 64\\n.visible .entry k() {"
+        return Bench().run(head + body + "}", "k", 1, 32, options=LaunchOptions(timeout_s=limit)).fault
+
+    assert run("ret;", 200.0) is None
+    child = os.fork()
+    if not child:
+        signal.alarm(1000)  # should it hang, it must not outlive the test
+        os._exit(0 if run("L: bra L;", 0.2).kind is ReportKind.HANG else 1)
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+)
+
+
+@pytest.mark.slow
+def test_kernel_that_never_ends_is_stopped_in_a_forked_child() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=CHILD_S, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

@@ -1,15 +1,22 @@
-"""The work in flight of a channel: what may run next, and that the time to find it does not grow."""
+"""Work of a channel: what may run next, the clock that a wait joins, pauses, fills that are far too long."""
 
 from __future__ import annotations
 
 import random
+import struct
+import tracemalloc
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
+from drivers.nv.layouts.dma import DmaMethod, RemapComponents, RemapSource
+from drivers.nv.layouts.fault import RcCode
+from drivers.nv.layouts.host import SemOperation
 from emulator.nv.engines.inflight import InFlight
-from tests.emulator.nv_machine.client import Client, sem, wait_word
+from emulator.nv.engines.semaphore import Acquire
+from emulator.shared.waits import Releases, SemaphoreStore, VectorClock
+from tests.emulator.nv_machine.client import Client, method, sem, wait_word
 from tests.emulator.nv_machine.test_machine_copy import copy
 
 
@@ -101,3 +108,146 @@ def test_copies_and_the_release_behind_them_finish_from_a_backlog(up: Client):
     ring.push(words + sem(memory.va + 0x8000, 2, RELEASE_WFI=True))
     wait_word(memory, 0x8000, 2, up)
     assert bytes(memory.view[: 1 << 12]) == bytes(range(64)) * 64
+
+
+AT, ELSEWHERE = 0x1000, 0x2000
+ONE, TWO, THREE = (1, "copy"), (2, "compute"), (3, "copy")
+
+
+def release(
+    told: Releases, old: int, new: int, known: VectorClock, *, at: int = AT, adds: bool = False
+) -> None:
+    ((channel, _), *_) = known
+    told.record(channel, SemaphoreStore(at, old, new, adds=adds), known)
+
+
+def learned(told: Releases, wanted: int, value: int, *, at: int = AT, bits: int = 64) -> VectorClock:
+    wait = Acquire(at, SemOperation.ACQ_STRICT_GEQ, wanted, bits)
+    return told.clock_after_wait(at, value, bits, wait.satisfied)
+
+
+def test_a_wait_is_ordered_after_the_releases_of_its_word() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7}, at=ELSEWHERE)
+    assert learned(told, 1, 1) == {ONE: 5}
+    assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
+
+
+def test_an_unreleased_word_orders_nothing() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5}, at=ELSEWHERE)
+    assert learned(told, 1, 1) == {}
+
+
+def test_an_unreleased_value_orders_nothing() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    assert learned(told, 2, 2) == {}
+
+
+def test_a_late_wait_is_ordered_only_after_its_value() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 1, 2, {ONE: 6})
+    assert learned(told, 1, 2) == {ONE: 5}
+    assert learned(told, 2, 2) == {ONE: 6}
+
+
+def test_a_release_after_others_of_the_same_word_starts_a_new_sequence() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 1, 2, {TWO: 7})
+    assert learned(told, 2, 2) == {TWO: 7}
+
+
+def test_a_semaphore_reduction_extends_the_release_sequence() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5}, adds=True)
+    release(told, 1, 2, {TWO: 7}, adds=True)
+    assert learned(told, 2, 2) == {ONE: 5, TWO: 7}
+
+
+def test_a_host_store_ends_the_release_sequence() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7}, adds=True)
+    assert learned(told, 1, 1) == {TWO: 7}
+
+
+def test_a_word_that_decreases_and_rises_orders_by_its_last_release() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 1, 0, {TWO: 7})
+    release(told, 0, 1, {THREE: 9})
+    assert learned(told, 1, 1) == {THREE: 9}
+
+
+def test_a_wait_of_32_bits_compares_the_low_half() -> None:
+    told = Releases()
+    release(told, 0, 1 << 32 | 3, {ONE: 5})
+    assert learned(told, 3, 3, bits=32) == {ONE: 5}
+
+
+def test_host_state_covers_releases_of_live_channels() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7, ONE: 6}, at=ELSEWHERE)
+    assert told.host() == {ONE: 6, TWO: 7}
+    told.drop_queue(TWO[0])
+    assert told.host() == {ONE: 5}
+
+
+def test_releases_of_freed_channels_order_nothing() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7}, at=ELSEWHERE)
+    told.forget({ONE[0]})
+    assert learned(told, 1, 1) == {}
+    assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
+
+
+def test_a_long_history_drops_its_oldest_entries() -> None:
+    told = Releases()
+    for value in range(1000):
+        release(told, value, value + 1, {ONE: value + 1})
+    assert learned(told, 1000, 1000) == {ONE: 1000}
+    assert learned(told, 1, 1000) == {ONE: 937}
+
+
+def test_waiting_work_continues_after_a_pause_without_another_doorbell(up: Client):
+    ring, memory = up.copy_channel(), up.memory(4096, system=True)
+    scheduler = up.machine.scheduler
+    ring.push(sem(memory.va, 1, SemOperation.ACQ_STRICT_GEQ) + sem(memory.va + 64, 7))
+    scheduler.close()
+    struct.pack_into("<Q", memory.view, 0, 1)
+    assert not scheduler.running
+    assert struct.unpack_from("<Q", memory.view, 64) == (0,)
+    scheduler.resume()
+    wait_word(memory, 64, 7, up)
+
+
+def test_nothing_is_started_when_there_is_nothing_to_go_on_with(up: Client):
+    up.machine.scheduler.resume()
+    assert up.machine.scheduler.running is False
+
+
+def test_a_fill_of_many_gigabytes_faults_before_its_bytes_are_made(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(1 << 16)
+    remap = RemapComponents(
+        DST_X=RemapSource.CONST_A,
+        COMPONENT_SIZE=3,
+        NUM_SRC_COMPONENTS=0,
+        NUM_DST_COMPONENTS=0,
+    )
+    words = method(4, DmaMethod.SET_REMAP_CONST_A, 7)
+    words += method(4, DmaMethod.SET_REMAP_COMPONENTS, int(remap))
+    words += copy(memory.va, memory.va, 0xFFFF_FFFF, REMAP_ENABLE=True)
+    tracemalloc.start()
+    try:
+        ring.push(words)
+        assert ring.wait_error() == RcCode.MMU_FAULT
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 30

@@ -1,7 +1,4 @@
-"""16-bit operations of gfx9 that clear the upper half of their destination, beside those that keep it.
-
-The ISA document of gfx9 gives both: `v_mad_legacy_u16` writes zeros to bits 16 to 31, `v_mad_u16` leaves them.
-"""
+"""Registers: elements that a number at run time selects, upper halves of gfx9, inline constants of halves."""
 
 # ruff: noqa: E501 - lines of IR read best on one line
 
@@ -22,8 +19,38 @@ if TYPE_CHECKING:
 
     from tests.emulator.amd_isa.conftest import Array
 
-PERM = 493
+
 QUICK = LaunchOptions(tier="quick", threads=1)
+INDEXED = """target triple = "amdgcn-amd-amdhsa"
+declare i32 @llvm.amdgcn.workitem.id.x()
+define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a, i32 %at, i32 %from) {
+  %i = call i32 @llvm.amdgcn.workitem.id.x()
+  %pa = getelementptr <8 x i32>, ptr addrspace(1) %a, i32 %i
+  %po = getelementptr <8 x i32>, ptr addrspace(1) %o, i32 %i
+  %v = load <8 x i32>, ptr addrspace(1) %pa
+  %x = extractelement <8 x i32> %v, i32 %from
+  %w = insertelement <8 x i32> %v, i32 %x, i32 %at
+  store <8 x i32> %w, ptr addrspace(1) %po
+  ret void
+}
+"""
+TARGETS = ["gfx1100", "gfx1201", "gfx942"]
+
+
+@pytest.mark.parametrize("processor", TARGETS)
+def test_an_element_of_registers_is_read_and_written_by_its_number(processor: str) -> None:
+    bench = Bench(processor)
+    a = bench.new(np.arange(8 * 64).reshape(64, 8), "u4")
+    for at, start in ((0, 7), (5, 2), (7, 7)):
+        out = bench.new(np.zeros((64, 8)), "u4")
+        done = bench.run(INDEXED, 1, 64, out, a, at, start, options=QUICK)
+        assert done.fault is None, done.fault
+        wanted = a.copy()
+        wanted[:, at] = a[:, start]
+        assert np.array_equal(out, wanted)
+
+
+PERM = 493
 COUNT = 256
 GARBAGE = 0xABCD0000
 CALL = "  %r = call i32 @llvm.amdgcn.perm(i32 %x, i32 %y, i32 %z)"
@@ -109,3 +136,21 @@ def test_a_product_and_sum_of_16_bits_is_widened_without_a_mask() -> None:
     done = bench.run(elementwise("i16", code, "i32"), 1, COUNT, out, x, y, z, options=QUICK)
     assert done.fault is None, done.fault
     assert out.tolist() == (product(*(v.astype("u4") for v in (x, y, z))) & 0xFFFF).tolist()
+
+
+CODE = """  %a = bitcast i32 %x to <2 x half>
+  %b = fadd <2 x half> %a, <half LOW, half HIGH>
+  %r = bitcast <2 x half> %b to i32"""
+
+
+@pytest.mark.parametrize("target", ["gfx1100", "gfx1201", "gfx942"])
+@pytest.mark.parametrize(("low", "high"), [(-1.0, -1.0), (4.0, 0.0)])
+def test_a_constant_of_packed_floats_is_an_f16(target: str, low: float, high: float) -> None:
+    bench = Bench(target)
+    halves = np.random.default_rng(1).standard_normal((COUNT, 2)).astype("f2")
+    source, out = bench.new(halves.view("u4")[:, 0], "u4"), bench.new(np.zeros(COUNT), "u4")
+    code = CODE.replace("LOW", str(low)).replace("HIGH", str(high))
+    options = LaunchOptions(tier="quick", threads=1)
+    done = bench.run(elementwise("i32", code), 1, COUNT, out, source, source, source, options=options)
+    assert done.fault is None, done.fault
+    np.testing.assert_array_equal(out.view("f2").reshape(COUNT, 2), halves + np.array([low, high], "f2"))

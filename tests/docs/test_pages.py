@@ -1,11 +1,59 @@
-"""Pages for users have short sentences, and no commit ids: those belong to reports, decisions and commits."""
+"""Pages: environment variables, the reference, short sentences without commit ids."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
+from hcq.doctor import examine
+from hcq.layout import BitStruct, Struct
+from tools import reference
+
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "environment.md"
+ROW = re.compile(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (.*) \|$", re.MULTILINE)
+
+
+def test_the_page_lists_every_declared_variable(tmp_path: Path):
+    report = examine(entries=(), environment={"HCQ_CACHE": str(tmp_path)})
+    declared = [(item.name, item.default, item.meaning) for item in report.settings]
+    assert ROW.findall(PAGE.read_text()) == declared
+
+
+def test_every_cure_that_installs_packages_names_requirements_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = {line for lines in project["optional-dependencies"].values() for line in lines}
+    known |= set(project["dependencies"])
+    names = "|".join({re.split("[<>=[]", line)[0] for line in known})
+    package = re.compile(f"'((?:{names})[<>=][^']*)'")
+    named = {
+        cure
+        for folder in ("hcq", "drivers", "emulator", "compiler", "interop")
+        for path in (ROOT / folder).rglob("*.py")
+        for cure in package.findall(path.read_text())
+    }
+    assert "nvidia-nvjitlink>=13.0,<14" in named
+    assert named <= known
+
+
+def test_reference_pages_are_current():
+    wanted = reference.pages()
+    stale = [path.name for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    gone = [path.name for path in reference.PAGES.glob("*.md") if path not in wanted]
+    assert (stale, gone) == ([], []), "run: python -m tools.reference"
+
+
+def test_layout_pages_name_every_layout_of_their_module(tmp_path: Path):
+    assert reference.main(["--layouts", str(tmp_path)]) == 0
+    written = {path.stem: path.read_text() for path in tmp_path.glob("*.md")}
+    assert {"drivers.cpu.layouts", "drivers.nv.layouts.qmd_v04", "drivers.amd.layouts.pm4"} <= set(written)
+    for kind in (BitStruct, Struct):
+        for layout in kind.__subclasses__():
+            if layout.__module__ in written:
+                assert layout.__name__ in written[layout.__module__]
+
+
 MADE = {"docs/performance.md", "docs/coverage.md", "docs/sources.md", "docs/sources-amd.md"}
 """Pages that a command makes from measurements, and lists of sources."""
 PAGES = [

@@ -1,9 +1,11 @@
-"""Rounds of training, opening, closing, faults and recoveries leak nothing."""
+"""Recorded bits, damaged caches, and rounds that leak nothing: shares of the long runs."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,68 @@ import frontend.evaluation.plan
 from compiler import compile as compiling
 from compiler.ir.uop import table_size
 from hcq.config import override
+from tests.fuzz import bits
+from tests.fuzz.caches import Step, Subject, as_test, case, explore, run, shrink, subjects
+from tests.fuzz.damages import DAMAGES, Entry
 from tests.fuzz.endurance import Sample, census, fault_and_recover, growth, open_and_close, step
+
+
+def test_a_run_agrees_with_itself_and_not_with_a_changed_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(bits, "MODES", ("graphs",))
+    assert bits.recorded(3, 1, golden=None, folder=str(tmp_path)) == {}
+    golden = tmp_path / "3.bits"
+    (key, (kernels, code, digests)), *others = map(json.loads, golden.read_text().splitlines())
+    assert kernels > 0
+    assert others == []
+    assert bits.recorded(3, 1, golden=str(golden), folder=str(tmp_path)) == {}
+    golden.write_text(json.dumps([key, [kernels, code, [*digests[:-1], "0"]]]))
+    assert key in bits.recorded(3, 1, golden=str(golden), folder=str(tmp_path))[3]
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Subject]:
+    return subjects()
+
+
+@pytest.mark.slow
+def test_random_damages_give_no_wrong_code(made: list[Subject]):
+    damages, failed = explore(0, 12, made)
+    assert failed == {}
+    assert damages > 20
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", sorted(DAMAGES))
+def test_each_damage_alone_gives_no_wrong_code(made: list[Subject], name: str):
+    assert [run([Step(name, subject, seed)], made) for subject, seed in ((0, 1), (6, 2))] == [[], []]
+
+
+@dataclass(frozen=True, slots=True)
+class Trusting:
+    """A reader of the cache that checks nothing."""
+
+    entry: Entry
+
+    def obtain(self, root: Path) -> bytes:
+        path = self.entry.path(root)
+        return path.read_bytes()[32:] if path.exists() else self.entry.payload
+
+
+@pytest.mark.parametrize("name", ["bits flipped", "swapped with another", "a file of others"])
+def test_the_fuzzer_detects_a_cache_reader_without_checks(made: list[Subject], name: str):
+    trusting = [Trusting(subject.entry) for subject in made]
+    assert any(run([Step(name, 0, seed)], trusting) for seed in range(4))
+
+
+def test_a_case_is_repeated_by_its_seed_and_shrunk_to_what_fails():
+    steps, busy = next((s, b) for s, b in map(case, range(100)) if len(s) == 5)
+    assert (steps, busy) == next((s, b) for s, b in map(case, range(100)) if len(s) == 5)
+    small = shrink(steps, lambda left: steps[1] in left and steps[3] in left)
+    assert small == [steps[1], steps[3]]
+    assert repr(steps[3]) in as_test(1, small, ["wrong code"], busy=busy)
+
 
 ROOT = Path(__file__).resolve().parents[2]
 
