@@ -6,7 +6,7 @@
     python -m tools.bringup --prepare kernels  build the ladder's kernels beforehand, without a GPU
     python -m tools.bringup --emulate sm_80    on an emulated GPU
     python -m tools.bringup --dry              on an emulated GPU, with few rounds and no comparisons
-    python -m tools.bringup --doubts --device amd-emu
+    python -m tools.bringup --quirks --device amd-emu
                                                on emulated GPUs that refuse the default of an uncertain value
 
 Each rung runs in a child process with a time limit. This process keeps the device node of an NVIDIA GPU open,
@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hcq.errors import UsageError
 from tools.arguments import command, folder, made_folder, output, seconds
 from tools.bench.rows import four_digits
-from tools.bringup.doubts import print_table
 from tools.bringup.ladder import Ladder
+from tools.bringup.quirks import print_table
 from tools.bringup.run import first_line, run_rung
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def summary(ladder: Ladder) -> str:
     """
     passed = {r.rung for r in ladder.results if r.passed}
     line = f"highest rung passed: {max(passed)}" if passed else "no rung passed"
-    if any(rung.doubts for rung in ladder.rungs if rung.number in passed):
+    if any(rung.quirks for rung in ladder.rungs if rung.number in passed):
         line += f"; choices that work: {ladder.working}"
     lines = [f"{line}; {ladder.seconds:.0f} s in total"]
     variants = [r for r in ladder.results if r.variant]
@@ -201,7 +201,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dry", action="store_true", help="few rounds on an emulated GPU")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument(
-        "--doubts",
+        "--quirks",
         metavar="VALUE",
         nargs="*",
         help="climb on emulated GPUs that refuse the default of each uncertain value, or of these",
@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.child is not None:
         return run_child(options)
-    if options.doubts is not None:
+    if options.quirks is not None:
         return print_table(options)
     ladder = Ladder(options.vendor.rungs, options, ResultPrinter(verbose=options.verbose))
     ladder.climb()

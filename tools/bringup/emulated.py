@@ -1,6 +1,6 @@
 """The part of an emulated GPU's name that makes it refuse a driver's default: "gfx1100+other=order".
 
-Not here: the rows (`tools.bringup.amd.doubts`, `tools.bringup.nv.doubts`). Next:
+Not here: the rows (`tools.bringup.amd.rejections`, `tools.bringup.nv.rejections`). Next:
 `emulator.shared.surprises`, how an emulated GPU uses a row.
 """
 

@@ -141,7 +141,7 @@ class Ladder:
         for result in self.results:
             facts |= result.facts
         for name, values in self._vendor.presets(facts):
-            if any(getattr(self.best, field) != values[field] for field in rung.doubts if field in values):
+            if any(getattr(self.best, field) != values[field] for field in rung.quirks if field in values):
                 yield replace(self.best, **values), f"preset {name}"
 
     def _others(self, rung: Rung) -> Iterator[tuple[Any, str]]:
@@ -149,7 +149,7 @@ class Ladder:
         yield from self._presets(rung)
         values = {
             name: [value for value in self._vendor.alternatives[name] if value != getattr(self.best, name)]
-            for name in rung.doubts
+            for name in rung.quirks
         }
         start = self.best
         for name, ones in values.items():
@@ -169,7 +169,7 @@ class Ladder:
         for rung in self.rungs:
             if rung.number in self._failed or rung.number == FAULT:
                 continue
-            for name in rung.doubts:
+            for name in rung.quirks:
                 for value in self._vendor.alternatives[name]:
                     if value != getattr(self.best, name):
                         self._try(rung, replace(self.best, **{name: value}), ONE)

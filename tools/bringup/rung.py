@@ -34,7 +34,7 @@ class Rung:
     name: str
     run: Callable[[Any], Facts]
     """The test: it takes the vendor's bench and returns facts, or raises."""
-    doubts: tuple[str, ...] = ()
+    quirks: tuple[str, ...] = ()
     """Uncertain values on which this rung depends: fields of the vendor's `Quirks`."""
     needs: tuple[int, ...] = ()
     """Numbers of the rungs that must pass before."""

@@ -75,7 +75,7 @@ class Vendor(Generic[Q]):
     check_variant: Callable[[str], object]
     """Raises `UsageError` for an unknown emulated GPU."""
     make_kernel: KernelMaker
-    doubts: Mapping[str, str]
+    quirks: Mapping[str, str]
     """Uncertain value whose default an emulated GPU can refuse -> the variant of the GPU that shows it."""
     bench: Callable[[Kernel, Q, BenchOptions], AnyBench]
     line: Callable[[TracedCall], str]

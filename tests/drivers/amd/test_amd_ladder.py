@@ -65,7 +65,7 @@ def test_several_dies_are_driven_by_aql_packets():
 @pytest.mark.sampled(13)
 @pytest.mark.parametrize(
     ("rung", "name", "value"),
-    [(rung, name, value) for rung in RUNGS for name in rung.doubts for value in ALTERNATIVES[name][1:]],
+    [(rung, name, value) for rung in RUNGS for name in rung.quirks for value in ALTERNATIVES[name][1:]],
     ids=lambda part: str(getattr(part, "number", part)),
 )
 def test_each_doubtful_value_runs_where_it_is_tried(rung: Rung, name: str, value: Any):
@@ -74,7 +74,7 @@ def test_each_doubtful_value_runs_where_it_is_tried(rung: Rung, name: str, value
 
 
 def test_every_doubtful_value_is_tried_at_some_rung():
-    assert {name for rung in RUNGS for name in rung.doubts} == set(ALTERNATIVES)
+    assert {name for rung in RUNGS for name in rung.quirks} == set(ALTERNATIVES)
     spelt = {f"{name}={str(value).lower()}" for name, values in ALTERNATIVES.items() for value in values}
     assert set(EXPECTED) <= spelt
 

@@ -65,7 +65,7 @@ def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 
 def touching(number: int) -> list[str]:
     """Return the presets that change a value in doubt at a rung."""
-    return [name for name in PRESETS if set(PRESETS[name].values) & set(RUNGS[number].doubts)]
+    return [name for name in PRESETS if set(PRESETS[name].values) & set(RUNGS[number].quirks)]
 
 
 def _short(result: Result) -> tuple[int, str, bool]:
@@ -118,7 +118,7 @@ def test_two_other_values_at_once_are_tried_when_none_alone_works(climb: Callabl
     assert ladder.passed
     assert ladder.best == parse("object_buffer=true+push_in_vram=true")
     counts = [how.count("=") for number, how, _ in told if number == 12]
-    alone = sum(len(ALTERNATIVES[name]) - 1 for name in RUNGS[12].doubts)
+    alone = sum(len(ALTERNATIVES[name]) - 1 for name in RUNGS[12].quirks)
     assert counts[0] == 0
     assert counts[1 + len(touching(12)) :][: alone + 1] == [1] * alone + [2]
     assert told[-1] == (13, "object_buffer=true+push_in_vram=true", True)
@@ -187,14 +187,14 @@ def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
     assert sorted(others) == sorted(
         (rung.number, f"{name}={value_text(value)}")
         for rung in TABLE if rung.number in {16, 17, 18, 19, 20, 21, 22, 26, 27, 28}
-        for name in rung.doubts for value in ALTERNATIVES[name][1:]
+        for name in rung.quirks for value in ALTERNATIVES[name][1:]
     )  # fmt: skip
 
 
 def test_only_other_values_are_tried_on_request(climb: Callable[..., tuple[Ladder, Told]]):
     ladder, told = climb('"21 "*) passed=false;;', "--to", "24", "--variants", "only")
     assert ladder.passed
-    doubts = [name for rung in TABLE for name in rung.doubts]
+    doubts = [name for rung in TABLE for name in rung.quirks]
     assert len(told) == sum(len(ALTERNATIVES[name]) - 1 for name in doubts)
     assert "default" not in {how for _, how, _ in told}
 

@@ -32,7 +32,7 @@ def test_the_deliberate_fault_precedes_only_the_check_after_it():
 
 
 def test_every_doubtful_value_is_tried_by_some_rung():
-    tried = {name for rung in RUNGS for name in rung.doubts}
+    tried = {name for rung in RUNGS for name in rung.quirks}
     assert tried == set(ALTERNATIVES) == set(NvQuirks.__dataclass_fields__)
     for name, values in ALTERNATIVES.items():
         assert values[0] == getattr(DEFAULT, name)

@@ -18,9 +18,9 @@ from tools.bringup.amd import rungs_compute as high
 from tools.bringup.amd import rungs_order as order
 from tools.bringup.amd import rungs_queues as middle
 from tools.bringup.amd.bench import Bench
-from tools.bringup.amd.doubts import DOUBTS
 from tools.bringup.amd.evidence import line, memory
 from tools.bringup.amd.expected import EXPECTED
+from tools.bringup.amd.rejections import REJECTIONS
 from tools.bringup.emulated import split
 from tools.bringup.rung import Rung
 from tools.bringup.vendor import Vendor
@@ -90,7 +90,7 @@ def _make_kernel(*, emulate: str | None) -> Kernel:
     if emulate is not None:
         from emulator.devices import AMD_MACHINES  # noqa: PLC0415 - only for emulated runs
 
-        return AMD_MACHINES(*split(emulate, DOUBTS))
+        return AMD_MACHINES(*split(emulate, REJECTIONS))
     return LinuxKernel()
 
 
@@ -98,7 +98,7 @@ def _check_variant(variant: str) -> None:
     """Raise `UsageError` for an unknown emulated GPU."""
     from emulator.devices import AMD_MACHINES  # noqa: PLC0415 - only for emulated runs
 
-    AMD_MACHINES(*split(variant, DOUBTS))
+    AMD_MACHINES(*split(variant, REJECTIONS))
 
 
 def _no_presets(_facts: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, object]], ...]:
@@ -126,7 +126,7 @@ AMD: Vendor[AmdQuirks] = Vendor(
     log_words=("amdgpu", "kfd"),
     check_variant=_check_variant,
     make_kernel=_make_kernel,
-    doubts={name: _SHOWN.get(name, "gfx1100") for name in DOUBTS if name in ALTERNATIVES},
+    quirks={name: _SHOWN.get(name, "gfx1100") for name in REJECTIONS if name in ALTERNATIVES},
     bench=lambda kernel, choices, options: Bench(kernel, choices, **asdict(options)),
     line=line,
     memory=memory,

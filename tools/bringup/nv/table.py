@@ -17,9 +17,9 @@ from tools.bringup.emulated import split
 from tools.bringup.nv import rungs as low
 from tools.bringup.nv import rungs_compute as high
 from tools.bringup.nv.bench import Bench
-from tools.bringup.nv.doubts import DOUBTS
 from tools.bringup.nv.evidence import line, memory
 from tools.bringup.nv.expected import EXPECTED
+from tools.bringup.nv.rejections import REJECTIONS
 from tools.bringup.rung import Rung
 from tools.bringup.vendor import Vendor
 
@@ -113,7 +113,7 @@ def _make_kernel(*, emulate: str | None) -> Kernel:
         # An emulated GPU computes, so results are checked as on a real one.
         from emulator.nv.machine import open_variant  # noqa: PLC0415 - only for emulated runs
 
-        return open_variant(*split(emulate, DOUBTS))
+        return open_variant(*split(emulate, REJECTIONS))
     return LinuxKernel()
 
 
@@ -141,8 +141,8 @@ NV: Vendor[NvQuirks] = Vendor(
     presets=_presets,
     held=lambda index: ("/dev/nvidiactl", low.gpu_node(index)),
     log_words=("nvrm", "nvidia"),
-    check_variant=lambda variant: check_variant(split(variant, DOUBTS)[0]),
-    doubts={name: _SHOWN.get(name, "sm_90") for name in DOUBTS},
+    check_variant=lambda variant: check_variant(split(variant, REJECTIONS)[0]),
+    quirks={name: _SHOWN.get(name, "sm_90") for name in REJECTIONS},
     make_kernel=_make_kernel,
     bench=lambda kernel, choices, options: Bench(kernel, choices, **asdict(options)),
     line=line,

@@ -4,7 +4,7 @@ A row describes what the driver sends with the default of the value. An emulated
 row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
 driver sends what, is in docs/sources-amd.md ("Values that a driver chooses").
 
-Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.surprises`, how an
+Not here: the table that is printed (`tools.bringup.quirks`). Next: `emulator.shared.surprises`, how an
 emulated GPU uses a row.
 """
 
@@ -61,7 +61,7 @@ def _maintains(packet: Any) -> bool:
     return bool(getattr(packet, "GL2_WB", 0) or getattr(packet, "TC_WB_ACTION", 0))
 
 
-DOUBTS: Final[Mapping[str, Rejection]] = {
+REJECTIONS: Final[Mapping[str, Rejection]] = {
     "order": _pm4(EventWrite, lambda _: True),
     "acquire": Rejection("packet", _acquires_behind_a_kernel),
     "coher_size": Rejection(

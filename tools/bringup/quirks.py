@@ -1,11 +1,12 @@
-"""The ladder on emulated GPUs that refuse the default of one uncertain value: `--doubts`.
+"""The ladder on emulated GPUs that refuse the default of one quirk: `--quirks`.
 
-For each value of a vendor's `DOUBTS` there is an emulated GPU on which the driver's default does not work.
+A quirk is a value that public sources leave uncertain. For each quirk of a vendor's `REJECTIONS` there is an
+emulated GPU on which the driver's default does not work.
 The ladder climbs it with the default values, and must find the alternative that works. A row of the table has
 the rung at which the default failed, its error, and the value with which it passed. Rungs run in this
 process. The rungs of the environment, of two processes and of the deliberate fault are left out.
 
-Not here: what an emulated GPU refuses (`tools.bringup.amd.doubts`, `tools.bringup.nv.doubts`). Next:
+Not here: what an emulated GPU refuses (`tools.bringup.amd.rejections`, `tools.bringup.nv.rejections`). Next:
 `ladder`.
 """
 
@@ -41,7 +42,7 @@ class Found:
     """What the ladder found on an emulated GPU that refuses the default of one uncertain value."""
 
     value: str
-    """The name of the uncertain value, a field of the vendor's `Quirks`."""
+    """The name of the quirk, a field of the vendor's `Quirks`."""
     device: str
     """The emulated GPU, for example "amd-emu:gfx1100+other=order"."""
     rung: str
@@ -71,10 +72,10 @@ def find(given: argparse.Namespace, value: str, show: Callable[[Result], None] =
     """Climb the ladder on an emulated GPU that refuses the default of `value`; return what it found.
 
     `given` are the parsed arguments of `tools.bringup`; `show` is called with each result. Raises `KeyError`
-    for a value that is not in the vendor's `doubts`.
+    for a value that is not in the vendor's `quirks`.
     """
     vendor: Vendor[Any] = given.vendor
-    variant = f"{vendor.doubts[value]}+{PREFIX}{value}"
+    variant = f"{vendor.quirks[value]}+{PREFIX}{value}"
     options = copy.copy(given)
     options.variants, options.emulate, options.report = "needed", variant, None
 
@@ -102,17 +103,17 @@ def find(given: argparse.Namespace, value: str, show: Callable[[Result], None] =
 
 
 def print_table(options: argparse.Namespace) -> int:
-    """Print a table of all uncertain values, or of those of --doubts.
+    """Print a table of all quirks, or of those of --quirks.
 
     Return 0 if the ladder found each, 1 if not, 2 for an unknown value.
     """
     vendor: Vendor[Any] = options.vendor
-    unknown = [value for value in options.doubts if value not in vendor.doubts]
+    unknown = [value for value in options.quirks if value not in vendor.quirks]
     if unknown:
-        sys.stderr.write(f"{unknown[0]!r} is no value that an emulated GPU takes the other way\n")
-        sys.stderr.write(f"hint: there are: {', '.join(vendor.doubts)}\n")
+        sys.stderr.write(f"{unknown[0]!r} is no quirk whose default an emulated GPU refuses\n")
+        sys.stderr.write(f"hint: there are: {', '.join(vendor.quirks)}\n")
         return 2
-    values: Sequence[str] = options.doubts or tuple(vendor.doubts)
+    values: Sequence[str] = options.quirks or tuple(vendor.quirks)
     found = []
     for value in values:
         one = find(options, value)
@@ -121,7 +122,7 @@ def print_table(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps([asdict(one) for one in found], indent=1) + "\n")
     else:
-        sys.stdout.write("| value taken the other way | GPU | rung that fails | works |\n|---|---|---|---|\n")
+        sys.stdout.write("| refused default of | GPU | rung that fails | works |\n|---|---|---|---|\n")
         for one in found:
             where, works = one.rung or "none", one.working or "nothing"
             sys.stdout.write(

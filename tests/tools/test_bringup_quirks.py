@@ -1,4 +1,4 @@
-"""The ladder on emulated GPUs that take a doubtful value the other way: it finds the other choice."""
+"""The ladder on emulated GPUs that refuse the default of a quirk finds the other choice."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from drivers.nv.quirks import ALTERNATIVES as NV_VALUES
 from emulator.shared.surprises import Rejection, Rejections
 from hcq.errors import UsageError
 from tools.bringup import command
-from tools.bringup.amd.doubts import DOUBTS as AMD_DOUBTS
+from tools.bringup.amd.rejections import REJECTIONS as AMD_REJECTIONS
 from tools.bringup.amd.table import AMD
-from tools.bringup.doubts import find
 from tools.bringup.emulated import split
-from tools.bringup.nv.doubts import DOUBTS as NV_DOUBTS
+from tools.bringup.nv.rejections import REJECTIONS as NV_REJECTIONS
 from tools.bringup.nv.table import NV
+from tools.bringup.quirks import find
 from tools.bringup.run import run_rung
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ REST = {
         "plausible": "a check of replies, not a value that the GPU reads",
     },
 }
-"""Doubtful values that no emulated GPU takes the other way, with the reason."""
+"""Quirks whose default no emulated GPU refuses, with the reason."""
 
 
 def options(vendor: Vendor[Any], *rest: str) -> Any:
@@ -46,18 +46,20 @@ def options(vendor: Vendor[Any], *rest: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("vendor", "rows", "values"), [(AMD, AMD_DOUBTS, AMD_VALUES), (NV, NV_DOUBTS, NV_VALUES)]
+    ("vendor", "rows", "values"), [(AMD, AMD_REJECTIONS, AMD_VALUES), (NV, NV_REJECTIONS, NV_VALUES)]
 )
-def test_every_doubtful_value_can_be_taken_the_other_way_or_says_why_not(
+def test_every_quirk_has_a_refused_default_or_says_why_not(
     vendor: Vendor[Any], rows: Any, values: Any
 ) -> None:
-    assert set(vendor.doubts) == set(rows) - NO_CHOICE
-    assert set(vendor.doubts) | set(REST[vendor.name]) == set(values)
-    assert not set(vendor.doubts) & set(REST[vendor.name])
-    assert len(vendor.doubts) >= 25
+    assert set(vendor.quirks) == set(rows) - NO_CHOICE
+    assert set(vendor.quirks) | set(REST[vendor.name]) == set(values)
+    assert not set(vendor.quirks) & set(REST[vendor.name])
+    assert len(vendor.quirks) >= 25
 
 
-@pytest.mark.parametrize(("page", "rows"), [("sources-amd.md", AMD_DOUBTS), ("sources.md", NV_DOUBTS)])
+@pytest.mark.parametrize(
+    ("page", "rows"), [("sources-amd.md", AMD_REJECTIONS), ("sources.md", NV_REJECTIONS)]
+)
 def test_every_row_follows_the_text_of_a_doubt(page: str, rows: Any) -> None:
     text = (DOCS / page).read_text()
     table = text.split("## Values that a driver chooses", 1)[1].split("\n## ", 1)[0]
@@ -97,7 +99,7 @@ def test_the_ladder_finds_the_other_choice_on_nvidia(value: str, last: int, work
 
 
 @pytest.mark.landing
-@pytest.mark.parametrize("value", AMD.doubts)
+@pytest.mark.parametrize("value", AMD.quirks)
 def test_every_other_choice_is_found_on_amd(value: str) -> None:
     found = find(options(AMD), value)
     assert found.right, found
@@ -105,7 +107,7 @@ def test_every_other_choice_is_found_on_amd(value: str) -> None:
 
 @pytest.mark.landing
 @pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
-@pytest.mark.parametrize("value", NV.doubts)
+@pytest.mark.parametrize("value", NV.quirks)
 def test_every_other_choice_is_found_on_nvidia(value: str) -> None:
     found = find(options(NV), value)
     assert found.right, found
@@ -126,22 +128,22 @@ def test_read_pointers_that_wrap_and_that_count_are_both_read(gpu: str) -> None:
 
 
 def test_the_table_is_printed_and_an_unknown_value_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--device", "amd-emu", "--to", "6", "--doubts", "runtime"]) == 0
+    assert command.main(["--device", "amd-emu", "--to", "6", "--quirks", "runtime"]) == 0
     said = capsys.readouterr()
     assert "| `runtime` | `amd-emu:gfx1100` | 6 exceptions of queues | `runtime=setup` |" in said.out
     assert "1 of 1 found" in said.err
-    assert command.main(["--device", "amd-emu", "--to", "6", "--doubts", "order"]) == 1
-    assert command.main(["--device", "amd-emu", "--doubts", "bogus"]) == 2
+    assert command.main(["--device", "amd-emu", "--to", "6", "--quirks", "order"]) == 1
+    assert command.main(["--device", "amd-emu", "--quirks", "bogus"]) == 2
     assert "cwsr_sizes" in capsys.readouterr().err
 
 
 def test_a_name_says_what_is_taken_the_other_way() -> None:
-    rest, other = split("gfx942+other=aql_eop+checked", AMD_DOUBTS)
+    rest, other = split("gfx942+other=aql_eop+checked", AMD_REJECTIONS)
     assert rest == "gfx942+checked"
     assert other is not None
     with pytest.raises(UsageError, match="there are: order"):
-        split("other=bogus", AMD_DOUBTS)
-    assert split("gfx942", AMD_DOUBTS) == ("gfx942", None)
+        split("other=bogus", AMD_REJECTIONS)
+    assert split("gfx942", AMD_REJECTIONS) == ("gfx942", None)
 
 
 def test_a_row_is_asked_at_its_place_alone() -> None:

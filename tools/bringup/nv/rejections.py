@@ -4,7 +4,7 @@ A row describes what the driver sends with the default of the value. An emulated
 row refuses it, as a GPU would on which the default is wrong. The evidence for each value, and which public
 driver sends what, is in docs/sources.md ("Values that a driver chooses").
 
-Not here: the table that is printed (`tools.bringup.doubts`). Next: `emulator.shared.surprises`, how an
+Not here: the table that is printed (`tools.bringup.quirks`). Next: `emulator.shared.surprises`, how an
 emulated GPU uses a row.
 """
 
@@ -104,7 +104,7 @@ def _shared(qmd: Any) -> int:
     return int(qmd.SHARED_MEMORY_SIZE if shifted is None else shifted << 7)
 
 
-DOUBTS: Final[Mapping[str, Rejection]] = {
+REJECTIONS: Final[Mapping[str, Rejection]] = {
     "channel_class": _object(lambda profile, cls, *_: cls == max(profile.channels)),
     "doorbell_class": _object(lambda profile, cls, *_: cls == max(profile.doorbells)),
     "doorbell_bar1": _object(
