@@ -45,7 +45,8 @@ class CommandBuffer:
     Made by `Queue.record`; methods return the list itself.
 
     It may be submitted any number of times, to any queue of its kind and device. It keeps the buffers,
-    programs and signals of its commands alive. Not thread-safe while recording.
+    programs and signals of its commands alive. A method that gets a closed buffer raises the error of
+    `Buffer.live`. Not thread-safe while recording.
 
         commands = queue.record(label="clear").fill(target, 0).barrier().copy(backup, target)
     """
@@ -64,8 +65,8 @@ class CommandBuffer:
     def wait(self, point: Point | Signal, value: Word | None = None) -> Self:
         """Wait until a point is reached, or a signal is >= `value`, before all later commands.
 
-        Raises `UsageError` for a signal without `value`, for a point with `value`, and for a Param as the
-        value of a timeline.
+        Raises `UsageError` for a signal without `value`, a point with `value`, a value that its 64-bit slot
+        cannot hold, and a Param as the value of a timeline; `UsageTypeError` for other classes.
         """
         if value is None:
             self.commands.append(Wait(*_of_point(point)))
@@ -213,7 +214,8 @@ class CommandBuffer:
 
         Raises `UsageError` for a command of another kind of queue, a closed buffer, bytes outside a buffer, a
         misaligned address or size, and a Param in a field that cannot be open; `UsageTypeError` for an object
-        that is no command, no memory or no integer.
+        that is no command, no memory or no integer; `UnsupportedError` for an Exec with a cluster on a device
+        without.
         """
         try:
             kinds = command.kinds

@@ -322,8 +322,8 @@ def check_cluster(
 ) -> None:
     """Check the clusters of a launch against the device and the grid. `what` and `device` are for errors.
 
-    Raises `UnsupportedError` for a device without clusters, `UsageError` for one that is too large, and for
-    a grid that is open along an axis with clusters, or is no multiple of them.
+    Raises `UnsupportedError` for a device without clusters, `UsageError` for one that is too large or has a
+    size below 1, and for a grid that is open along an axis with clusters, or is no multiple of them.
     """
     most = info.limits.get("max_cluster", 0)
     if not most:

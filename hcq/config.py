@@ -222,7 +222,10 @@ def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> P
 
 
 def read(environment: Mapping[str, str], *, home_of_user: Callable[[], str] = _home_of_user) -> Config:
-    """Return the settings of `environment`; an empty variable counts as absent. Raises `UsageError`."""
+    """Return the settings of `environment`; an empty variable counts as absent.
+
+    Raises `UsageError` for an invalid one.
+    """
     values: dict[str, Any] = {}
     for item in fields(Config):
         name, take = item.metadata["variable"], item.metadata["take"]

@@ -321,7 +321,8 @@ def counting(device: Countable) -> Iterator[Counters]:
 
     It waits for the device's work before and after the block. Counted kernels are translated anew and run
     slower; results are the same. Blocks may be nested; the outer one counts all. Raises `UnsupportedError`
-    for a device that is not emulated, `UsageTypeError` for an object that is no device.
+    for a device that is not emulated, `UsageTypeError` for an object that is no device, and the errors of
+    `Device.sync`.
     """
     if not hasattr(device, "driver"):
         raise UsageTypeError(f"counting: wanted an open device, seen {device!r}")

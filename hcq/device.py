@@ -69,7 +69,8 @@ class Device:
 
     It owns its queues (`compute`, `computes`, `copies`), memory, signals and programs. As a context manager
     it calls `close` at the end of the block. All methods may be called from any thread. After a fault every
-    method except `recover` and `close` raises the same `DeviceFault`.
+    method that uses the device, except `recover` and `close`, raises the same `DeviceFault`; after `close`,
+    and in a forked child, it raises `UsageError`.
 
         with hcq.open("cpu") as device:
             print(device.info.arch, len(device.copies))
@@ -167,10 +168,11 @@ class Device:
 
         Most calls reuse memory of the device's pools and do not reach the driver. Any thread may call.
 
-        Raises `UsageError` for a size below 1, an alignment that is not a power of two up to 2 MiB, and a
-        closed device; `UnsupportedError` for a kind of memory that the device does not have; `DeviceFault`
-        after a fault; `OutOfMemoryError` when memory is still short after unused pool memory was returned and
-        work in flight was waited for. Nothing is allocated then, and a later call may succeed.
+        Raises `UsageError` for a size that is no int of at least 1, an alignment that is not a power of two
+        up to 2 MiB, and a closed device; `UsageTypeError` for another class of `spec` or of its fields;
+        `UnsupportedError` for a kind of memory that the device does not have; `DeviceFault` after a fault;
+        `OutOfMemoryError` when memory is still short after unused pool memory was returned and work in flight
+        was waited for. Nothing is allocated then, and a later call may succeed.
 
             host = device.alloc(4096, hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True))
         """
@@ -402,8 +404,9 @@ class Device:
     def poll_faults(self, signal: Signal | None = None, value: int = 0, *, timed: bool = True) -> None:
         """Raise when this device, or a device that its queues wait for, is faulted or closed.
 
-        With validation also raises `UsageError` when nothing can raise the slot of `signal` to `value`,
-        except for a `timed` wait: its thread continues after the timeout, and may raise the signal.
+        The error is `DeviceFault` or `UsageError`. With validation also raises `UsageError` when nothing can
+        raise the slot of `signal` to `value`, except for a `timed` wait: its thread continues after the
+        timeout, and may raise the signal.
         """
         poll(self, signal, value, timed=timed)
 

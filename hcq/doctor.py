@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """The device that `hcq.open()` opens; `name` is empty when there is none."""
+    """The device that `hcq.open()` opens; `name` is empty if there is none, or HCQ_DEVICE names no driver."""
 
     name: str
     reason: str

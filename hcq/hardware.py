@@ -74,10 +74,9 @@ class DeviceInfo:
     host_addressable: bool = False
     """Whether device memory is host memory, so that the host can access every buffer."""
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Limits of a launch by the names in `LIMITS`; an absent one is not checked.
-
-    Constants of an architecture, such as its wave size, are in the compiler's target table instead.
-    """
+    """Limits of a launch by the names in `LIMITS`; an absent one is not checked. Another name raises
+    `UsageError`. Constants of an architecture, such as its wave size, are in the compiler's target table
+    instead."""
 
     def __post_init__(self) -> None:
         unknown = sorted(self.limits.keys() - LIMITS.keys())

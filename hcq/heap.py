@@ -143,7 +143,8 @@ class Pool:
     """The blocks of one device and one kind of memory.
 
     Thread-safe. Taking and returning a cached block use atomic list operations and no lock; cutting new
-    blocks and trimming hold the lock.
+    blocks and trimming hold the lock. Raises `UsageError` for an alignment that is no power of two up to
+    `CHUNK_BYTES`, `UsageTypeError` for another class of place or flag.
     """
 
     __slots__ = (
@@ -194,7 +195,7 @@ class Pool:
         """Return a block of at least `size` bytes, and the free list that it returns to.
 
         Raises `UsageError` for a size that is not a positive int, `OutOfMemoryError` when `reclaim` cannot
-        free enough.
+        free enough, `UnsupportedError` for a kind of memory that the device does not have.
         """
         free_list = self._by_size.get(size) if size.__class__ is int else None  # 16.0 and True equal an int
         if free_list is None:

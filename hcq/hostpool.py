@@ -50,7 +50,7 @@ class HostPool:
         self._attached: list[HostMapping] = []
 
     def take(self) -> Slot:
-        """Return a zeroed slot."""
+        """Return a zeroed slot. Raises the error of `map_host` if a device cannot map a new chunk."""
         while True:
             try:
                 slot = self._free.pop()

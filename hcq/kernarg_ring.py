@@ -27,7 +27,7 @@ ARGUMENTS = BufferSpec(place=Place.HOST, host_visible=True, coherent=True, uploa
 
 
 class ArgumentRing:
-    """The argument ring of one queue, which holds its lock around every call."""
+    """The argument ring of one queue, which holds its lock around every call. Made with `Device.alloc`."""
 
     __slots__ = ("_at", "_buffer", "_device", "_retire_oldest", "_view", "extra", "tail")
 

@@ -95,7 +95,11 @@ def block_format(image: KernelImage) -> str:
 
 
 def pack_values(program: Program, values: tuple[Buffer | Word | float, ...]) -> KernArgs:
-    """Pack any valid values. Raises `UsageError` that names the argument for an invalid one."""
+    """Pack any valid values.
+
+    Raises `UsageError` for another number of values and for an invalid one, whose argument it names, and the
+    error of `Buffer.live` for a closed buffer.
+    """
     image = program.image
     if len(values) != len(image.args):
         names = ", ".join(slot.name for slot in image.args) or "none"

@@ -248,7 +248,8 @@ class Buffer:
     def visible_to(self, device: Owner) -> bool:
         """Return whether `device` can access the memory: its owner, or a device it was mapped to.
 
-        Raises as `live` does, and `UsageTypeError` for an object that is no device.
+        For a device that is not the owner it raises as `live` does; `UsageTypeError` for an object that is no
+        device.
         """
         if device is self.device:
             return True

@@ -18,7 +18,7 @@ _NOBITS = 8
 def is_whole(data: bytes) -> bool:
     """Return whether `data` is a little-endian 64-bit ELF file that contains all its sections and segments.
 
-    The contents of sections are not checked; a loader does that.
+    A file without sections is not whole. The contents of sections are not checked; a loader does that.
     """
     if len(data) < _HEADER.size or not data.startswith(_IDENT):
         return False

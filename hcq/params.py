@@ -22,7 +22,11 @@ _FLOATS = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Param:
-    """A number, or a buffer's address, that is given at submission. Equal only to itself."""
+    """A number, or a buffer's address, that is given at submission. Equal only to itself.
+
+    Raises `UsageTypeError` for `bits` or `size` that are no ints of at least 1 and 0. `+` and `>>` make an
+    `Expr`.
+    """
 
     name: str
     bits: int = 64
@@ -52,7 +56,11 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """`(param + add) >> shift`, or the bits of a floating-point number."""
+    """`(param + add) >> shift`, or the bits of a floating-point number.
+
+    `+` and `>>` raise `UsageTypeError` for a number that is no int, and for a negative shift; `+` after a
+    shift raises `UsageError`.
+    """
 
     param: Param
     add: int = 0
@@ -71,7 +79,8 @@ class Expr:
     def evaluate(self, value: float) -> int:
         """Return the integer to store for `value`, not yet masked to the width of its location.
 
-        Raises `UsageError` for a float where an integer is wanted, or one too large.
+        Raises `UsageError` for a float where an integer is wanted, or one too large, and for other
+        `float_bits`; `UsageTypeError` for another class of `param`, `add` or `shift`.
         """
         if not isinstance(self.param, Param):
             raise UsageTypeError(f"wanted a Param in an Expr, seen {self.param!r}")

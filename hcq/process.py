@@ -110,11 +110,11 @@ OPEN: weakref.WeakSet[OpenDevice] = weakref.WeakSet()
 _hooked: list[bool] = []
 """Empty until the interpreter was told to call this module at its end and in forked children."""
 _in_children: set[Callable[[], None]] = set()
-"""Further functions that a forked child calls first."""
+"""Further functions that a forked child calls, once its devices are orphaned."""
 
 
 def in_children(action: Callable[[], None]) -> None:
-    """Make forked children call `action` after their devices were orphaned. Idempotent."""
+    """Make forked children call `action` after their devices were orphaned, if a device was ever opened."""
     _in_children.add(action)
 
 

@@ -138,7 +138,7 @@ class SpanLog:
         self._kept: list[Span] = []
 
     def expect(self, queue: TimedQueue, spans: list[Timed]) -> None:
-        """Register the spans of a submission to `queue`."""
+        """Register the spans of a submission to `queue`. A full log reads the clock, which may raise."""
         self.pending.append((queue, spans))
         if len(self.pending) >= self._most:
             self.read(queue.device.clock())

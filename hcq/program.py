@@ -155,7 +155,8 @@ class KernelImage:
     def verify(self) -> None:
         """Raise `UsageError` when slots are misaligned, overlap, or do not fit `kernarg_size`.
 
-        Raises `UsageTypeError` for a field of another class or below its least value.
+        Raises it also for a number above its greatest value, a `kernarg_size` that is no multiple of 8, and
+        another `access`; `UsageTypeError` for a field of another class or below its least value.
         """
         self._check_fields()
         end = 0
@@ -300,7 +301,8 @@ class Program:
             program.args(out, a, 10)
 
         Raises `UsageError`, which names the slot, for a wrong count of values, a number out of range, a value
-        of another class, a closed buffer or program, and a buffer that the device cannot access.
+        of another class, a closed program, and a buffer that the device cannot access; the error of
+        `Buffer.live` for a closed buffer.
         """
         return self._make(self, values)
 

@@ -92,7 +92,7 @@ class PushBuffer:
     ) -> None:
         """Record that field `name` of the `layout` at word `index` receives `word`, in the field's units.
 
-        `element` is the index in a field with `count` > 1.
+        `element` is the index in a field with `count` > 1. Raises as `BitStruct.sites`.
         """
         for site in layout.sites(name, element):
             self.patch_word(index + site.word, as_expr(word) >> site.shift, lo=site.lo, width=site.width)

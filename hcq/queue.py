@@ -150,7 +150,8 @@ class Queue:
         - `UsageError` for commands of another kind of queue; a closed buffer, program or device; memory that
           the device cannot access; `after` that is no sequence of points; a Param without a value, or with
           one that does not fit. With validation also for a hazard, a launch outside the device's limits, an
-          overrun buffer, and a wait for ring space that nothing can end.
+          overrun buffer, and a wait for ring space that nothing can end. A buffer that was closed with
+          `reason=` raises that error.
         - `UsageTypeError` for another class of commands, values, timeout or limit.
         - `UnsupportedError` for a command that the device's encoder does not support.
         - `OutOfMemoryError` when there is no memory for arguments or for a large submission's words.
@@ -204,9 +205,10 @@ class Queue:
         the submission that carries them is refused, the next one carries them. Stores to a buffer that is
         closed meanwhile are dropped; a `recover` of the device drops waits for lost work.
 
-        `commands` are `write`s of numbers, and `after` has points of queues' submissions: neither can make
-        another submission fail. Ownership, threads and errors as in `submit`; raises `UsageError` also for
-        other commands and points. After an error nothing was kept.
+        `commands` is a CommandBuffer, whose class is not checked, of `write`s of numbers, and `after` has
+        points of queues' submissions: neither can make another submission fail. Ownership, threads and errors
+        as in `submit`; raises `UsageError` also for other commands and points. After an error nothing was
+        kept.
         """
         stores = commands.commands
         check_stores(stores)
@@ -389,7 +391,10 @@ class Queue:
         return self._send(commands, values, commands)
 
     def wait_for(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
-        """Make later submissions of this queue wait for points. The caller holds the lock."""
+        """Make later submissions of this queue wait for points; raises as `submit`.
+
+        The caller holds the lock.
+        """
         waits = waits_for(self, points, poll_lost)
         if waits:
             todo: list[Command] = list(waits)

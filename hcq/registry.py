@@ -95,7 +95,7 @@ def _registered() -> tuple[DriverEntry, ...]:
 
 
 def devices() -> list[DeviceInfo]:
-    """Return the devices that can be opened now, GPUs first. Raises the errors of importing a driver."""
+    """Return the devices that can be opened now, GPUs first. Raises what importing or enumerating raises."""
     return [info for entry in drivers() if entry.present() for info in entry.driver().enumerate()]
 
 
@@ -121,7 +121,8 @@ def open(
 
     Raises `UsageError` for an unknown name or a setting that cannot be read, `UsageTypeError` for another
     class of argument; `UnsupportedError`, with the cure, when the driver or the hardware is missing;
-    `DriverError` when the kernel driver refuses a call.
+    `DriverError` when the kernel driver refuses a call; `BringUpError` when the device does not answer as a
+    working one does.
     """
     for option, given in (("validate", validate), ("profile", profile)):
         if given is not None and not (isinstance(given, int) and given in {0, 1}):

@@ -165,7 +165,7 @@ class Signal:
         operation of each queue; `DeviceFault` when a device that would raise the signal has faulted;
         `UsageError` when the device is closed; `UsageTypeError` for a value that is no int, and a timeout
         that is no number. With validation, a wait without a timeout also raises `UsageError`, with the wait
-        graph, as soon as nothing can raise the signal any more.
+        graph, as soon as nothing can raise the signal any more, and any wait does for an overrun buffer.
         """
         if timeout_s is not None:
             check_timeout(timeout_s)
@@ -235,7 +235,8 @@ class Point:
     def done(self) -> bool:
         """Return whether the point is reached. If so, later submissions count as ordered after it.
 
-        Raises `DeviceFault` if the signal exceeds the last value issued.
+        Raises `DeviceFault` if the signal exceeds the last value issued, `UsageTypeError` as `passed`, and
+        with validation `UsageError` for an overrun buffer.
         """
         if not self.passed():
             self.signal.check_overrun()
@@ -256,7 +257,7 @@ class Point:
             raise UsageTypeError(f"point of {signal!r}: wanted an int, seen {self.value!r}") from None
 
     def over(self) -> bool:
-        """Return whether the work of the point uses nothing any more: it is reached, or lost to a fault."""
+        """Return whether the point is reached, or its work lost to a fault. Raises as `passed`."""
         return self.passed() or self.signal in LOST
 
     def wait(self, *, timeout_s: float | None = None) -> None:
@@ -270,7 +271,7 @@ class Point:
         as it can, in order of registration. Later submissions count as ordered after the point. A callback
         must not block for long, and may submit. In it `wait(timeout_s=0)` returns if the point is reached,
         else it raises the error that ended the work. If a callback raises, `threading.excepthook` reports the
-        exception. Callbacks that are not called when the interpreter ends are dropped.
+        exception. Callbacks that are not called when the interpreter ends are dropped. Raises as `passed`.
         """
         WAITER.add(self, lambda point, _: callback(point))
 

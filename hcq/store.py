@@ -118,7 +118,8 @@ class Store:
     def files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Yield (path, status) of the store's own files: entries, and files that are being written.
 
-        Other files below the folder are left out, and links are not followed.
+        Other files below the folder are left out, and links are not followed. Raises `OSError` for a folder
+        that cannot be read.
         """
         for kind in _folders(self._root) if self._root is not None else ():
             for part in _folders(kind):

@@ -130,8 +130,8 @@ def log_of(path: str) -> CaptureLog:
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a capture as dicts; an incomplete last line is left out.
 
-    Raises `UsageError` for a file that is no capture, one of another version, and a damaged line, with its
-    number; `OSError` if it cannot be read.
+    An empty file has no lines. Raises `UsageError` for a file that is no capture, one of another version, and
+    a damaged line, with its number; `OSError` if it cannot be read.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

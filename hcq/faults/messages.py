@@ -21,7 +21,8 @@ SUSPECTS_SHOWN = 8
 def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> FaultReport:
     """Return the report with the faulting kernel's name, and the arguments of its oldest launch in flight.
 
-    Several kernels: `kernel` lists them, if it was None. `inflight`: kept objects, oldest submission first.
+    Several kernels: `kernel` lists them, if it was None. No kernel: the report is returned unchanged.
+    `inflight`: kept objects, oldest submission first.
     """
     launches = [command for command in commands_of(inflight) if isinstance(command, Exec)]
     if report.kernel is not None:

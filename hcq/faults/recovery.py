@@ -94,7 +94,10 @@ def _written(kept: Sequence[object]) -> Iterator[Buffer]:
 
 
 def check(signal: Signal, value: int) -> None:
-    """Raise when only lost work, or work that waits for it, would raise the slot of `signal` to `value`."""
+    """Raise when only lost work, or work that waits for it, would raise the slot of `signal` to `value`.
+
+    The error is that of the fault that ended the work.
+    """
     if LOST:
         reason = _never_reached(signal, value, {})
         if reason is not None:

@@ -9,7 +9,8 @@ table:
         _reserved = reserved(31, 21)
 
 Undeclared bits must be zero. Both the constructor and `pack` raise `UsageError` for a value that is out of
-range, negative or misaligned.
+range, negative or misaligned, and `TypeError` for a name that is no field and for a field that is missing. A
+class whose fields overlap, or have other types than a field can have, raises `TypeError`.
 
 `pack` is generated: straight-line code for each word, without large integers or an object. The constructor is
 the readable implementation, and the oracle in tests.
@@ -194,7 +195,7 @@ class BitStruct(RawLayout):
 
     @classmethod
     def from_words(cls, words: Sequence[int]) -> Self:
-        """Decode exactly `WORDS` words."""
+        """Decode exactly `WORDS` words. Raises `UsageError` for another number of words."""
         if len(words) != cls.WORDS:
             raise UsageError(
                 f"{cls.__name__} is {cls.WORDS} words of {cls.WORD_BITS} bits, {len(words)} were given"
@@ -203,7 +204,7 @@ class BitStruct(RawLayout):
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, offset: int = 0) -> Self:
-        """Decode `SIZE` bytes at `offset`, little endian."""
+        """Decode `SIZE` bytes at `offset`, little endian. Raises `UsageError` for fewer bytes."""
         part = bytes(data[offset : offset + cls.SIZE])
         if len(part) != cls.SIZE:
             raise UsageError(f"{cls.__name__} is {cls.SIZE} bytes, {len(part)} are left at offset {offset}")
@@ -228,7 +229,10 @@ class BitStruct(RawLayout):
 
     @classmethod
     def sites(cls, name: str, index: int = 0) -> tuple[Site, ...]:
-        """Return the sites of a field (element `index`), one for each word, for patches."""
+        """Return the sites of a field (element `index`), one for each word and run of bits, for patches.
+
+        Raises `KeyError` for a name that is no field, `UsageError` for an index out of range.
+        """
         field = cls.FIELDS[name]
         if not 0 <= index < field.count:
             raise UsageError(f"{cls.__name__}.{name} has {field.count} elements, none has the index {index}")

@@ -99,7 +99,7 @@ class Member:
         return tuple(self.decode_one(data, self.offset + i * self.stride) for i in range(self.count))
 
     def pieces(self, value: Any, struct_name: str) -> list[tuple[int, bytes]]:
-        """Return (offset, bytes) of every element of a value."""
+        """Return (offset, bytes) of every element of a value. Raises `UsageError` for too many elements."""
         if self.count == 1:
             return [(self.offset, self.encode(struct_name, value))]
         parts = [self.encode(struct_name, one) for one in value]
@@ -145,7 +145,9 @@ class Struct(RawLayout):
 
     Class keywords: `size` (bytes, required unless inherited), `source`. A layout that inherits from another
     declares only the differences: a field replaces the one of the same name. Fields may not overlap: each
-    variant of a union is a class of its own.
+    variant of a union is a class of its own. A declaration that breaks a rule raises `TypeError`, and so does
+    a call with a name that is no field. Bytes shorter than the layout raise `UsageError`, and so does a value
+    that does not fit its field.
     """
 
     FIELDS: ClassVar[dict[str, Member]] = {}
@@ -237,7 +239,10 @@ class Struct(RawLayout):
 
     @classmethod
     def offset_of(cls, name: str, index: int = 0) -> int:
-        """Return the byte offset of a field (element `index`)."""
+        """Return the byte offset of a field (element `index`).
+
+        Raises `KeyError` and `UsageError` if there is none.
+        """
         member = cls.FIELDS[name]
         if not 0 <= index < member.count:
             raise UsageError(f"{cls.__name__}.{name} has {member.count} elements, none has the index {index}")

@@ -168,8 +168,8 @@ class Executable:
         """Submit the graph with these values; return the point that is reached when all of it is complete.
 
         `given` has one value for each parameter, in the order of `params`: a Buffer for memory, else a
-        number. Nothing is encoded. If the slot is bound to the same values already, nothing is written
-        either.
+        number. Nothing is encoded, except with `profile`, for a new slot, and when a timeline has taken a
+        fresh signal slot. If the slot is bound to the same values already, nothing is written either.
 
         Order: after the points of `after`; in each queue after all earlier submissions to it; between queues
         after the previous replay of this executable where both may access the same memory.
@@ -184,9 +184,10 @@ class Executable:
 
         Raises, and then has sent nothing: `UsageError` for a wrong count or class of values, a buffer that is
         closed, too small or not accessible to a device, a number out of range, a closed executable or device,
-        and with validation for what `Queue.submit` lists; `DeviceFault` after a fault, or when a point of
-        `after` is lost; `OutOfMemoryError` when there is no memory for another slot; `SignalTimeout`. With
-        several queues an error in a later queue is raised after the work of earlier ones was sent, and runs.
+        and with validation for what `Queue.submit` lists; `UsageTypeError` for another class of `given`,
+        `after` or `timeout_s`; `DeviceFault` after a fault, or when a point of `after` is lost;
+        `OutOfMemoryError` when there is no memory for another slot; `SignalTimeout`. With several queues an
+        error in a later queue is raised after the work of earlier ones was sent, and runs.
 
             executable.replay([images, 32]).wait()
         """

@@ -35,7 +35,11 @@ class Segment:
 
 
 class ReplaySlot:
-    """One set of encoded words and argument memory of an Executable, and the values bound to it."""
+    """One set of encoded words and argument memory of an Executable, and the values bound to it.
+
+    Making one raises as `Device.alloc` and the encoders, and `UsageError` for an encoder that patches memory
+    which it has not placed.
+    """
 
     def __init__(
         self, label: str, devices: Sequence[Device], segments: list[Segment], params: tuple[Param, ...]

@@ -81,7 +81,8 @@ def number(word: int | Param | Expr, values: Mapping[Param, Value]) -> int:
 def accesses(command: Command, values: Mapping[Param, Value]) -> Iterator[Access]:
     """Yield the reads and writes of a command; execution as words of the queue ("x") is neither.
 
-    Raises `UsageError` for a range outside its buffer, a closed buffer, and a Param without a value.
+    Raises `UsageError` for a range outside its buffer, a Param without a value, and a closed buffer; not for
+    a closed buffer that is itself a kernel's argument.
     """
     for touch in command.touches():
         if touch.access != "x":

@@ -3,7 +3,7 @@
 The zone is the end of the buffer's block, which is taken that much larger. The pattern is checked when a
 submission that named the buffer has completed, at `Device.sync`, before the block is reused, and when the
 device is closed. A damaged pattern is restored, so that each overrun is reported once. Memory that the host
-cannot access has no zone.
+cannot access has no zone, nor has a buffer for whose zone memory is short.
 
 Not here: bounds that commands and kernels declare (`validator`).
 """

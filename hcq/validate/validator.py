@@ -8,7 +8,8 @@ have a Barrier between them (`accesses`), and that queues which share memory are
 With a seed it also shuffles the kernels between two Barriers. Hardware may run them in any order, so this
 makes tests expose missing barriers.
 
-Next: `hcq.queue` and `hcq.device`, the callers.
+Not here: vector clocks (`hazards`), the simulation of waits (`waits`), guard zones (`guards`). Next:
+`hcq.queue` and `hcq.device`, the callers.
 """
 
 from __future__ import annotations
