@@ -50,7 +50,8 @@ def from_code_object(
 
     `types` declare the parameters if the code object has no metadata. Raises `UsageError` for an unknown
     entry, for "" with several kernels, without metadata and types, and for a malformed file (`ElfError`).
-    Raises `UnsupportedError` for another architecture, and for a kernel that calls the host or takes images.
+    Raises `UsageTypeError` for types that are no list of texts, `UnsupportedError` for another architecture,
+    and for a kernel that calls the host or takes images.
     """
     elf = Elf(data)
     kernels = [one for one in metadata.note(elf).get("amdhsa.kernels", ()) if isinstance(one, dict)]

@@ -34,8 +34,9 @@ class DeviceArray:
     """A dense or strided array in device memory, which Triton and `LoadedKernel` take as an argument.
 
     Made by `array` and `empty`. It holds a reference to its buffer, whose memory is freed with the last
-    reference. `dtype` is a NumPy type, or a name of
-    `interop.elements.NARROW`, "bfloat16" or an 8-bit float. `stride` counts elements.
+    reference. `dtype` is a NumPy type, or a name of `interop.elements.NARROW`: "bfloat16" or an 8-bit float.
+    `strides` count elements. Methods that access the memory raise as `copy`, and `clone` also as
+    `Device.alloc`.
     """
 
     __slots__ = ("buffer", "device", "dtype", "shape", "strides")
@@ -171,7 +172,8 @@ def array(device: Device, values: object, dtype: object = None) -> DeviceArray:
 
     `values` is a NumPy array, a nested list, a `frontend.Tensor`, or an object in host memory that has
     `__dlpack__` (PyTorch on the CPU). `dtype` converts; by default the type stays as it is. Raises
-    `UsageError` for elements that are no numbers and for lists of unequal lengths, and as `empty` does.
+    `UsageError` for elements that are no numbers and for lists of unequal lengths, and as `empty`, `copy` and
+    `numpy.from_dlpack` do.
     """
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
         values = np.from_dlpack(values)
@@ -191,7 +193,7 @@ def copy(target: Buffer | Array | DeviceArray, source: Buffer | Array | DeviceAr
     One argument is a C-contiguous NumPy array, the other device memory of at least as many bytes; all of the
     array is copied. The copy starts after the work submitted to the first compute queue, and is complete when
     the call returns. Raises `UsageError` for two arguments of one kind, a strided array, a read-only target,
-    and memory that is too small.
+    and memory that is too small, and as `Device.alloc` and `Queue.submit`.
     """
     target = target.buffer if isinstance(target, DeviceArray) else target
     source = source.buffer if isinstance(source, DeviceArray) else source

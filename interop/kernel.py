@@ -89,8 +89,9 @@ class LoadedKernel:
         Raises `UsageError` for another number of arguments, a value that does not fit its parameter, a
         workgroup size that the image excludes, more shared memory than the device has, and for a kernel with
         a barrier of the whole grid that is not launched cooperatively on the first compute queue. Raises
-        `UsageTypeError` for no queue, `UnsupportedError` for clusters on a device without clusters. Nothing
-        is submitted then.
+        `UsageTypeError` for no queue and for `shared` that is no int, `UnsupportedError` for clusters on a
+        device without clusters. The first launch raises as `Device.load`, each as `Queue.submit`. Nothing is
+        submitted then.
 
             kernel.launch(out, a, b, 1 << 20, groups=1 << 10, threads=1 << 10).wait()
         """

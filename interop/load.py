@@ -36,24 +36,28 @@ def load(
 ) -> LoadedKernel:
     """Load one entry of an image for a device.
 
-    Return the kernel, whose code is freed with its last reference. - `source`: PTX text, or the bytes of PTX,
-    a cubin, an AMDGPU code object or a host object; or the path of a file that holds one of these. A `str`
-    with a line break is PTX, any other `str` a path. - `entry`: the kernel's name; may be left out if the
-    image has only one. - `arguments`: the types of the parameters ("pointer", "i32", "f64"), checked against
-    the image. Images without a record of their parameters need it: host objects, and code objects without
-    metadata. - `ptx`: the PTX of a cubin. Emulated NVIDIA GPUs need it if the cubin does not contain it;
-    hardware needs it only if the kernel prints or asserts. - `output_bytes`: size of the memory for the text
-    that the kernel prints between two waits, a multiple of 8 of at least 2048; text that does not fit is
-    lost.
+    Return the kernel, whose code is freed with its last reference.
+
+    - `source`: PTX text, or the bytes of PTX, a cubin, an AMDGPU code object or a host object; or the path of
+      a file that holds one of these. A `str` with a line break is PTX, any other `str` a path.
+    - `entry`: the kernel's name; may be left out if the image has only one, but not for a host object.
+    - `arguments`: the types of the parameters ("pointer", "i32", "f64"), checked against the image. Images
+      without a record of their parameters need it: host objects, and code objects without metadata.
+    - `ptx`: the PTX of a cubin. Emulated NVIDIA GPUs need it if the cubin does not contain it; hardware needs
+      it only if the kernel prints or asserts.
+    - `output_bytes`: size of the memory for the text that the kernel prints between two waits, a multiple of
+      8 of at least 2048; text that does not fit is lost. Other sizes are refused only if the kernel prints or
+      asserts.
 
     `printf` and `assert` of PTX write to memory on the host. The text is printed when a wait ends and the
     device is idle, at `Device.sync` and at `Device.close`. A failed assertion raises a `DeviceFault` that
     names it.
 
-    Raises `UsageError` for a file that cannot be read, bytes of no known format, a malformed image, an
-    unknown entry, and arguments that contradict the image; `UsageTypeError` for an argument of another type;
-    `UnsupportedError` for an image of another GPU, for a bundle of several images and for a kernel that needs
-    what the device lacks; `CompileError` for PTX that does not assemble.
+    Raises `UsageError` for a closed device if the kernel prints or asserts, a file that cannot be read, bytes
+    of no known format, a malformed image, an unknown entry, and arguments that contradict the image;
+    `UsageTypeError` for an argument of another type; `UnsupportedError` for an image of another GPU, for a
+    bundle of several images and for a kernel that needs what the device lacks; `CompileError` for PTX that
+    does not assemble; `OutOfMemoryError` and `DeviceFault` as `Device.alloc`.
 
         kernel = interop.load(device, "add.ptx")
     """

@@ -87,9 +87,9 @@ def printing(data: bytes, text: str) -> str:
 def from_ptx(text: str, info: DeviceInfo, entry: str) -> tuple[bytes, Signature]:
     """Assemble PTX for a device; return the cubin, which contains the PTX, and the signature of `entry`.
 
-    `entry` "" means the only entry. Raises `CompileError` with the assembler's message; `UnsupportedError`
-    if no assembler is installed, for PTX of a later architecture and for a kernel that uses what the device
-    lacks; `UsageError` for an unknown entry, and for "" with several entries.
+    `entry` "" means the only entry. Raises `CompileError` with the assembler's message; `UnsupportedError` if
+    no assembler is installed, for PTX of a later architecture and for a kernel that uses what the device
+    lacks; `UsageError` for an unknown entry, for "" with several entries, and for malformed parameters.
     """
     name = _chosen([one.name for one in ptx.entries(text)], entry, "the PTX")
     _refuse_target(text, info)

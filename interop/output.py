@@ -36,7 +36,7 @@ OUTPUT_BYTES: Final = 1 << 20
 class OutputRing:
     """The ring of one module on one device; `device.outputs` reads it as long as it has a user.
 
-    Raises `UsageError` for a size that is no multiple of 8 or below 2048.
+    Raises `UsageError` for a size that is no multiple of 8 or below 2048, and as `Device.alloc`.
     """
 
     def __init__(self, device: Device, name: str, size: int = OUTPUT_BYTES) -> None:

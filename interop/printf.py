@@ -53,7 +53,10 @@ class PrintfArguments:
 
 
 def formatted(pattern: str, arguments: PrintfArguments) -> str:
-    """Return the text of a call of `printf`. An unknown conversion stays as it is and takes no argument."""
+    """Return the text of a call of `printf`.
+
+    An unknown conversion stays as it is; it takes an argument for each `*` only.
+    """
     return _SPEC.sub(lambda found: _converted(found, arguments), pattern)
 
 

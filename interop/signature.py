@@ -101,7 +101,7 @@ def declared(types: Sequence[str]) -> tuple[KernelParameter, ...]:
 def agree(found: Signature, types: Sequence[str]) -> Signature:
     """Return `found` with the kinds that the caller declares in `types`, for parameters whose kind is None.
 
-    Raises `UsageError` if count, offset, size or kind contradict the image.
+    Raises `UsageError` if count, offset, size or kind contradict the image, and as `declared`.
     """
     wanted = declared(types)
     if len(wanted) != len(found.parameters):

@@ -2,7 +2,7 @@
 
 In order of dependence: `layouts` (all hardware numbers) - `kfd` (the calls, with their errors) - `topology`
 (the list of GPUs) - `memory`, `process` - `queues`, `ring`, `aql_ring` - `encode`, `program` - `rings` -
-`events` - `faults` - `device`, `driver`. `quirks` holds the settings that public sources leave in doubt.
+`events` - `faults` - `device`, `driver`. `quirks` holds the settings that public sources leave uncertain.
 
 Not here: the emulated GPUs (`emulator.amd`), code generation (`compiler.targets.amdgcn`). Next: docs/amd.md;
 `device`, which assembles the parts.

@@ -46,7 +46,7 @@ _SIZE_HI, _SIZE_HI_BITS = 3, 0xFF
 
 
 def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
-    """Yield the packets of a PM4 stream. Raises `ValueError` for an unknown or incomplete packet."""
+    """Yield the packets of a PM4 stream. Raises `ValueError` for an unknown, incomplete or invalid packet."""
     layouts, at = pm4_generations.packets(generation), 0
     while at < len(words):
         head = pm4.Header.from_int(words[at])
@@ -154,7 +154,7 @@ def _registers(first: int, data: Sequence[int], generation: int, name: Named) ->
 def aql_text(words: Sequence[int], generation: int, name: Named | None = None) -> list[str]:
     """Return the text of a stream of `AqlEncoder`: packets, and the inline PM4 words of vendor packets.
 
-    Raises `ValueError` for an unknown packet.
+    Raises `ValueError` as `aql_packet` and `pm4_text`.
     """
     lines, at = [], 0
     while at < len(words):
@@ -168,7 +168,7 @@ def aql_text(words: Sequence[int], generation: int, name: Named | None = None) -
 
 
 def aql_packet(words: Sequence[int], at: int) -> BitStruct:
-    """Return the packet at word `at`. Raises `ValueError` for an unknown or incomplete packet."""
+    """Return the packet at word `at`. Raises `ValueError` for an unknown, incomplete or invalid packet."""
     head = aql.Header.from_int(words[at] & 0xFFFF)
     layout = aql.PACKETS.get(head.TYPE)
     if head.TYPE == aql.Type.VENDOR_SPECIFIC:
@@ -182,7 +182,7 @@ def aql_packet(words: Sequence[int], at: int) -> BitStruct:
 
 
 def sdma_packets(words: Sequence[int], version: tuple[int, ...]) -> Iterator[Packet]:
-    """Yield the packets of an SDMA stream. Raises `ValueError` for an unknown or incomplete packet."""
+    """Yield the packets of SDMA words. Raises `ValueError` for an unknown, incomplete or invalid packet."""
     layouts, at = sdma.packets(version), 0
     while at < len(words):
         head = sdma.Head.from_int(words[at] & 0xFFFF)
@@ -199,7 +199,7 @@ def sdma_packets(words: Sequence[int], version: tuple[int, ...]) -> Iterator[Pac
 
 
 def sdma_text(words: Sequence[int], version: tuple[int, ...], name: Named | None = None) -> list[str]:
-    """Return the text of an SDMA stream; consecutive NOPs are one line. Raises `ValueError`."""
+    """Return the text of an SDMA stream; consecutive NOPs are one line. Raises as `sdma_packets`."""
     lines: list[str] = []
     nops = 0
     for packet in [*sdma_packets(words, version), None]:

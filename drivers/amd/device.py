@@ -262,7 +262,10 @@ class AmdDevice:
             self.memories.free(memory)
 
     def clock(self) -> Clock:
-        """Return the relation of the GPU's clock counter to the host's clock."""
+        """Return the relation of the GPU's clock counter to the host's clock.
+
+        Raises as `Kfd.clock_counters`.
+        """
         return tie(lambda: self.process.kfd.clock_counters(self.gpu.gpu_id).gpu_clock_counter, self._hz)
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:

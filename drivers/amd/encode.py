@@ -261,7 +261,7 @@ def number_words(value: Word, bits: int) -> packets.Words:
 def pieces(size: Word, most: int) -> Iterator[tuple[int, int, bool]]:
     """Yield (start, bytes, whether it is the last) of pieces of at most `most` bytes.
 
-    A size that is not known is one piece of 0 bytes.
+    A size that is not known is one piece of 0 bytes; of 0 bytes there is no piece.
     """
     if not isinstance(size, int):
         yield 0, 0, True

@@ -59,7 +59,7 @@ def call_of(entry: int) -> tuple[int, int]:
 
 
 def inline_words(words: Sequence[int], at: int) -> int:
-    """Return the number of inline PM4 words of the packet at word `at` of the stream."""
+    """Return the number of inline PM4 words of the packet at word `at` of the stream; 0: none."""
     if words[at] != INLINE or words[at + _ADDRESS] or words[at + _ADDRESS + 1]:
         return 0
     return words[at + SIZE] & SIZE_MASK

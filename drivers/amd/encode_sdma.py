@@ -240,7 +240,8 @@ class SdmaEncoder:
 def cut(words: memoryview, count: int, most: int) -> Iterator[tuple[int, int]]:
     """Yield (start, end), in words, of runs of whole packets; each has at most `most` words.
 
-    Every run but the last ends at a multiple of 8 words. Raises `UsageError` if there is no such end.
+    Every run but the last ends at a multiple of 8 words. Raises `UsageError` if there is no such end,
+    `ValueError` for an unknown packet.
     """
     start = good = at = 0
     while at < count:

@@ -31,7 +31,7 @@ Report = kfd_hsa_memory_exception_data | kfd_hsa_hw_exception_data
 class Events:
     """The events of one device. Thread-safe. It owns them; `close` destroys them.
 
-    Raises `DriverError` or `OutOfMemoryError` if the kernel refuses an event.
+    Raises `DriverError` or `OutOfMemoryError` if the kernel refuses an event; methods raise `DriverError`.
     """
 
     def __init__(self, process: AmdProcess, memories: AmdMemories) -> None:

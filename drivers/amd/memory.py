@@ -34,7 +34,7 @@ class AddressSpan:
         self._kernel = kernel
 
     def reserve(self, size: int) -> int:
-        """Reserve `size` bytes, whole pages, and return their address. Raises `OutOfMemoryError`."""
+        """Reserve `size` bytes, whole pages, and return their address. Raises as `Kernel.mmap`."""
         align = HUGE if size >= HUGE else kernels.PAGE
         flags = kernels.MAP_PRIVATE | kernels.MAP_ANONYMOUS | kernels.MAP_NORESERVE
         room = size + align - kernels.PAGE

@@ -124,7 +124,10 @@ class AmdProgram:
         """The cache: (groups, threads) of a launch -> data."""
 
     def grid_words(self, axis: int, threads: Dim3) -> list[tuple[int, int]]:
-        """Return (index in the launch's words, left shift) of each number of workgroups along an axis."""
+        """Return (index in the launch's words, left shift) of each number of workgroups along an axis.
+
+        Raises as `grid_shift` of the launch.
+        """
         return [(self.sites.grid + axis, self.launch.grid_shift(threads, axis))]
 
     def grid_bytes(self, axis: int, threads: Dim3) -> list[tuple[int, int]]:

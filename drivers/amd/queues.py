@@ -98,7 +98,8 @@ class HwQueue:
 
     `label` names it in errors. `ring_bytes` is the size of the ring; None: the default of its kind
     (`RING_BYTES`, `AmdQuirks.ring_bytes`). Raises `OutOfMemoryError` or `DriverError` if the kernel refuses
-    memory or the queue; then nothing is left allocated.
+    memory or the queue, and `BringUpError` as `AmdMemories` and `Kfd.create_queue`; then nothing is left
+    allocated.
     """
 
     def __init__(

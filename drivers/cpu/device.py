@@ -55,7 +55,8 @@ HUGE_PAGE = 2 << 20
 class CpuDevice:
     """An open device, created by `CpuDriver.open`.
 
-    See `hcq.driver.DriverDevice` for the methods' contracts.
+    See `hcq.driver.DriverDevice` for the methods' contracts. `alloc`, `map_peer`, `ring`, `load` and
+    `recover` raise `UsageError` if the device is closed, and in a forked child.
     """
 
     def __init__(self, driver: CpuDriver, info: DeviceInfo, workers: int) -> None:
@@ -121,7 +122,8 @@ class CpuDevice:
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Map zeroed pages of host memory; only the alignment of `spec` has an effect.
 
-        Raises `OutOfMemoryError` if the total would exceed the memory that this process may use.
+        Raises `OutOfMemoryError` if the total would exceed the memory that this process may use, and as
+        `Kernel.mmap`.
         """
         self.require_open()
         align = max(spec.align, HUGE_PAGE if size >= HUGE else PAGE)

@@ -90,7 +90,10 @@ class CpuDriver:
         return [self._info]
 
     def open(self, index: int, variant: str | None) -> CpuDevice:
-        """Open the device. Raises `UsageError` unless `index` is 0 and `variant` is None."""
+        """Open the device. Raises `UsageError` unless `index` is 0 and `variant` is None or empty.
+
+        Raises as `processor_code`, `Kernel.mmap` and `Libc.start` if it cannot start.
+        """
         if index or variant:
             raise UsageError(f"there is one cpu device, cpu:0, and not cpu:{variant or index}")
         wanted = config().workers

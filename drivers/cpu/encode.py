@@ -48,7 +48,8 @@ def _emit(out: PushBuffer, layout: type[BitStruct], **words: Word) -> None:
 class CpuEncoder:
     """The encoder for one kind of queue; see `hcq.driver.Encoder`. Packets have the order of the commands.
 
-    Raises `UsageError` for a kernel on a copy queue, and for a workgroup of more than one thread.
+    Raises `UsageError` for a kernel on a copy queue, a workgroup of more than one thread, a number that does
+    not fit its field, and an Indirect of parts of packets.
     """
 
     def __init__(self, kind: QueueKind, foreign: Callable[[object], bool]) -> None:

@@ -66,7 +66,8 @@ def nothing_from_outside(name: str) -> int:
 def processor_code(kernel: Kernel) -> HostCode:
     """Return the command processor, from the cache or newly compiled. A damaged cache entry is replaced.
 
-    The caller closes it when no thread executes it.
+    The caller closes it when no thread executes it. Raises `NativeSyntaxError` for a machine without the
+    native subset, and as `compile_object` and `HostCode`.
     """
     machine = os.uname().machine
     key = processor_key(machine)
@@ -103,7 +104,10 @@ def _mappable(data: bytes, machine: str) -> HostImage | None:
 
 
 def compile_object(ir: str) -> bytes:
-    """Compile IR of pure functions to an object that every processor of this architecture can run."""
+    """Compile IR of pure functions to an object that every processor of this architecture can run.
+
+    Raises as `compiler.llvm.emit_object`.
+    """
     from compiler.llvm import Machine, emit_object, host  # noqa: PLC0415 - loads LLVM
 
     lse = "+lse" if os.uname().machine == "aarch64" else ""

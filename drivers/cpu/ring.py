@@ -55,7 +55,8 @@ class CpuRing:
         """Copy the words into the ring and write the doorbell; see `hcq.driver.Ring`.
 
         Blocks while the ring has no space. Raises `UsageError` if a word exceeds 64 bits or the words exceed
-        the ring, `DeviceFault` if the device faults while the call waits.
+        the ring, `DeviceFault` if the device faults and `UsageError` if it is closed while the call waits,
+        and what `stalled` raises.
         """
         words = pushbuffer.words
         if words.__class__ is not array:  # prebuilt words are an array already

@@ -29,7 +29,8 @@ class Binary:
     registers: int
     """Registers of a thread; 0 for AMD GPUs: not read from a code object."""
     spills: int
-    """Local memory of a thread in units of 4 bytes: spilled registers, and also arrays and the stack."""
+    """Local memory of a thread in units of 4 bytes: spilled registers, and also arrays and the stack.
+    0x3FFFFFFF for an NVIDIA kernel with recursive or indirect calls, whose stack has no bound."""
     max_threads: int
     """The most threads of a workgroup."""
 

@@ -113,7 +113,10 @@ class HcqDriver(DriverBase):  # type: ignore[misc]  # Triton has no types
         return lambda call, **options: bench(self.device, call, **options)
 
     def get_empty_cache_for_benchmark(self) -> DeviceArray:
-        """Return memory to clear between timed runs; emulated GPUs have no cache to empty."""
+        """Return memory to clear between timed runs; emulated GPUs have no cache to empty.
+
+        Raises as `Device.alloc`.
+        """
         return arrays.empty(self.device, _CACHE_BYTES if self.hardware else 4, "uint8")
 
     def clear_cache(self, cache: DeviceArray) -> None:

@@ -72,7 +72,8 @@ class Launcher:
     ) -> None:
         """Launch a grid. An empty grid launches nothing.
 
-        Raises as `interop.load` and `LoadedKernel.launch`.
+        Raises as `interop.load`, `LoadedKernel.launch` and `LaunchStaging.place`; `UnsupportedError` for a
+        descriptor of padded 4-bit floats or im2col.
         """
         groups = grid_x, grid_y, grid_z
         if 0 in groups:

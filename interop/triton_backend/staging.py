@@ -43,8 +43,9 @@ class LaunchStaging:
     def place(self, item: tuple[str, Any]) -> Any:
         """Return the argument of the launch for (type, value): a `Reference` for host memory.
 
-        None, numbers and memory of the device are returned themselves; a host tensor without elements gives
-        None. Raises `UsageError` for a pointer that is no array in memory, and for memory of another driver.
+        None, numbers and memory of the device are returned themselves; a tensor of the frontend gives its
+        Buffer, and a host tensor without elements gives None. Raises `UsageError` for a pointer that is no
+        array in memory, and for memory of another driver, and as `interop.tensors.memory`.
         """
         kind, value = item
         if not kind.startswith("*") or value is None or isinstance(value, (Buffer, arrays.DeviceArray)):
@@ -75,7 +76,7 @@ class LaunchStaging:
         return Reference(self, start)
 
     def upload(self) -> None:
-        """Copy all host memory to the device."""
+        """Copy all host memory to the device. Raises as `interop.copy`."""
         for one in self._ranges:
             lead = one.start % 256  # keeps the alignment of the pointer
             room = self._device.alloc(-(-(one.end - one.start + lead) // 4) * 4, label="host tensor")

@@ -89,7 +89,8 @@ def bench(
 
     `call` is called twice. The result is a list with one value for each of `quantiles`; without quantiles it
     depends on `return_mode` as in `triton.testing.do_bench`: "mean", "min", "max", "median" give a number,
-    "all" a list, and another one raises `KeyError`. Other options have no effect. Raises as `estimated`.
+    "all" a list, and another one raises `KeyError`. Other options have no effect. Raises as `estimated` and
+    `hcq.counting`, and what `call` raises.
     """
     call()  # compiles, and allocates memory that later calls reuse
     with counting(device) as counted:

@@ -4,7 +4,7 @@ A target is found by the kernel's `gfx_target_version`. The driver reads propert
 compares names.
 
 Not here: packets and registers of a generation (`pm4_generations`, `registers`), settings that public sources
-leave in doubt (`drivers.amd.quirks`), properties of one device (`drivers.amd.context`). Next:
+leave uncertain (`drivers.amd.quirks`), properties of one device (`drivers.amd.context`). Next:
 docs/how-to/add-a-chip.md.
 
 Source: LLVM AMDGPUUsage (targets, `e_flags`, descriptor granules), AMDGPUBaseInfo (registers and waves of a
