@@ -157,7 +157,10 @@ def emit_object(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) 
 
 
 def emit_assembly(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> str:
-    """Compile IR text to assembly text, PTX for NVPTX. Arguments and errors are as in `emit_object`."""
+    """Compile IR text to assembly text, PTX for NVPTX.
+
+    Arguments and errors (`CompileError`) are as in `emit_object`.
+    """
     return _emit(ir, machine, level, codegen, assembly=True).decode()
 
 

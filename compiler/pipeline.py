@@ -53,7 +53,10 @@ def arguments(ast: UOp) -> Arguments:
 
 
 def to_lines(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
-    """Return the verified linear form of a kernel under a plan."""
+    """Return the verified linear form of a kernel under a plan.
+
+    Raises `CompileError` if the verifier finds an error in it.
+    """
     lines = written(ast, plan, args)
     linear.verify(lines)
     return lines

@@ -240,7 +240,7 @@ _FENCES = {
 
 
 class LinuxMmio:
-    """Registers mapped into this process."""
+    """Registers mapped into this process. An offset outside them, or misaligned, raises `ValueError`."""
 
     __slots__ = ("_kernel", "_mapping", "_words32", "_words64")
 
@@ -276,7 +276,10 @@ def _index(offset: int, size: int) -> int:
 
 
 class LinuxKernel:
-    """The Linux kernel on which this process runs."""
+    """The Linux kernel on which this process runs. Calls raise `DriverError` or `OutOfMemoryError` as `fail`.
+
+    `fence` raises `UnsupportedError` on a machine without a known fence, and `count_kernels` always.
+    """
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)

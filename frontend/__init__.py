@@ -46,7 +46,7 @@ def tensor(
 ) -> Tensor:
     """Return a tensor of a number, nested lists or an array.
 
-    Raises as `Tensor`.
+    Raises `UsageError` and `UsageTypeError` as `Tensor`.
     """
     if data.__class__ is builtins.int:  # `Tensor` would take it for a size; `int` may be PyTorch's name here
         return Tensor.full((), data, dtype=dtype, device=device, requires_grad=requires_grad)

@@ -51,13 +51,13 @@ def assign(self: Kind, value: Any) -> Kind:
     `value` has the dtype and device of this tensor, and its shape or one that broadcasts to it. It is
     computed at the next realize, and stored in the memory of this tensor. Tensors that were built from the
     old value keep it. Raises `UsageError` for another dtype or device, and for a shape that does not
-    broadcast.
+    broadcast; `UsageTypeError` for a value that is neither a tensor nor numbers.
     """
     return _assign(self, value)
 
 
 def update(self: Kind, value: Kind) -> Kind:
-    """Assign a value whose expression no other tensor can have; return self. Raises as `assign`.
+    """Assign a value whose expression no other tensor can have; return self. Raises `UsageError` as `assign`.
 
     Such a value, as the old value less a gradient, needs no VERSION node to be told from others.
     """

@@ -213,8 +213,9 @@ class Devices:
     def DEFAULT(self) -> str:  # noqa: N802 - the field's name for it
         """The name of the device of new tensors; may be set.
 
-        Initially `HCQ_DEVICE` if that is set and not "auto", else the first GPU, else "cpu". Setting it
-        raises as `canonical`.
+        Initially `HCQ_DEVICE` if that is set and not "auto", else the first GPU, else "cpu". Reading it
+        raises `UsageError` for a wrong `HCQ_DEVICE`; setting it raises `UsageError` and `UsageTypeError` as
+        `canonical`.
         """
         return self._default or self._find_default()
 
@@ -273,7 +274,10 @@ class Devices:
         raise UsageError(f"{name!r}: wanted GPU {wanted}, saw {seen}; GPUs are called nv or amd")
 
     def named(self, name: str | None) -> str:
-        """Return the canonical name of a device; None: of the default device. Raises as `canonical`."""
+        """Return the canonical name of a device; None: of the default device.
+
+        Raises as `canonical` and `DEFAULT`.
+        """
         return (self._default or self._find_default()) if name is None else self.canonical(name)
 
     def available(self) -> str:

@@ -135,7 +135,7 @@ def exported(
 
     Of a tensor on a cpu device it is the tensor's memory unless `copy` is true; of others it is a copy.
     Raises `BufferError` for `copy=False` where a copy is needed, for another `dl_device` than the host, and
-    for a `stream`.
+    for a `stream`; `UsageError` for a tensor whose value cannot be read, as inside a captured function.
     """
     if stream is not None or (dl_device is not None and tuple(dl_device) != CPU):
         raise BufferError(f"DLPack: wanted host memory and no stream, saw the device {dl_device}, {stream}")

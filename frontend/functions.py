@@ -1,7 +1,8 @@
 """The functions of the module `frontend`: PyTorch's names, so that `import frontend as torch` reads on.
 
 Every method of the table `frontend.methods` is a function, whose first argument is the tensor. Makers
-(`zeros`, `arange`, ...) are those of `Tensor`. The rest is here, or in the module that `HOMES` names.
+(`zeros`, `arange`, ...) are those of `Tensor`. The rest is here, or in the module that `HOMES` names. Values
+that do not fit raise `UsageError`, arguments of other classes `UsageTypeError`.
 
 Not here: the methods (`frontend.ops`), layers and losses (`frontend.nn`). Next: `frontend.nn.functional`,
 whose functions without a method are functions of the module, too.

@@ -56,7 +56,9 @@ class Tensor(Methods, Exchange):
 
     Operations return new tensors and compute nothing: `realize`, or reading a value (`numpy`, `item`, ...),
     does. Writes (`assign`, `+=`, `x[...] = y`) change this tensor and the tensors that share its elements.
-    Dtypes, broadcasting and views: the module. A tensor may be used from any thread.
+    Dtypes, broadcasting and views: the module. A tensor may be used from any thread. `len` and iteration
+    raise `UsageTypeError` for shape (), `bool`, `int`, `float` and formatting raise `UsageError` as `item`;
+    as an index, a tensor that is not one integer raises `UsageTypeError`.
 
         x = Tensor.rand(4, 3)
         y = (x @ x.T).relu().sum(1)      # pending
@@ -77,9 +79,8 @@ class Tensor(Methods, Exchange):
 
         A number becomes a constant. Lists, bytes and arrays are copied to the device by this call. Another
         tensor gives a tensor of its value, which shares memory until one of the two is written. `dtype` None:
-        that of the array; for Python data float32 for floats, int64 for integers, bool
-        for bools. `device` is a name such as "cpu" or "nv:0"; None: the default device, or that of the
-        tensor.
+        that of the array; for Python data float32 for floats, int64 for integers, bool for bools. `device` is
+        a name such as "cpu" or "nv:0"; None: the default device, or that of the tensor.
 
         Integers alone, without `dtype`, are sizes, as in PyTorch: `Tensor(2, 3)` is NaN in the shape (2, 3);
         the number 3 is `tensor(3)`.
@@ -139,7 +140,10 @@ class Tensor(Methods, Exchange):
         raise UsageTypeError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
 
     def parameter(self, value: float) -> Tensor:
-        """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
+        """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel.
+
+        Raises as `number_dtype`, and `UsageError` for a number that the dtype cannot hold.
+        """
         dtype = checks.number_dtype(value, self.expr.dtype)
         opened = Device[self.expr.device]
         leaf = Leaf(opened.write_small(pack([value], dtype).ljust(16, b"\0")))
@@ -348,8 +352,9 @@ class Tensor(Methods, Exchange):
     def requires_grad(self) -> bool:
         """Whether a gradient flows to or through the tensor: it was set, or it depends on one where it was.
 
-        Setting None makes it undecided, as in a new tensor: an optimiser, or a module that lists its
-        parameters, then sets it to True.
+        Setting it raises `UsageError` for a tensor that is no float, `UsageTypeError` for no bool. Setting
+        None makes it undecided, as in a new tensor: an optimiser, or a module that lists its parameters, then
+        sets it to True.
         """
         wanted = grad_state.decided(self)
         return wanted if wanted is not None else self.expr.dtype.is_float and not self.is_leaf
@@ -367,7 +372,8 @@ class Tensor(Methods, Exchange):
         """Let each `backward` call `hook(gradient)` for this tensor; `remove` of the result ends that.
 
         A result that is not None replaces the gradient, of a leaf alone. The tensor gets requires_grad, and
-        keeps its gradient in `grad`.
+        keeps its gradient in `grad`. Raises `UsageTypeError` for no function, `UsageError` for a tensor that
+        is no float.
         """
         return grad_state.add_hook(self, hook)
 

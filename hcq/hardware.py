@@ -56,7 +56,7 @@ class BufferSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """Properties of a device that are known before it is opened."""
+    """Properties of a device that are known before it is opened. Raises `UsageError` for an unknown limit."""
 
     driver: str
     """The name that opens it: "cpu", "amd", "nv", "amd-emu", "nv-emu"."""

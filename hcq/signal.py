@@ -88,6 +88,7 @@ class Signal:
 
     Values only grow. The host can set it only if it was made with `host_set=True`; for other signals a wait
     that nothing can satisfy is detectable. The slot is freed with the last reference. Usable from any thread.
+    Making one raises `UsageError` for a value that 64 bits cannot hold.
 
         ready = device.signal(host_set=True, label="ready")
         device.compute.submit(device.compute.record().wait(ready, 1).copy(target, source))

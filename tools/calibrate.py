@@ -187,6 +187,7 @@ def estimate(emulated: hcq.Device, name: str, groups: int) -> tuple[Estimate, ..
     """Return the estimates of a launch, for each GPU of the architecture that has published rates.
 
     The counts are those of `COUNTED` workgroups on an emulated GPU; `groups` must be a multiple of `COUNTED`.
+    Raises as `hcq.counting`.
     """
     with hcq.counting(emulated) as counted:
         launched(emulated, name, COUNTED, runs=0)

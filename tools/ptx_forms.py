@@ -300,7 +300,10 @@ def _form(text: str) -> Form:
 
 @functools.cache
 def refusal(form: Form) -> PtxError | None:
-    """Translate a form and return its `PtxError`, or None if it is supported."""
+    """Translate a form and return its `PtxError`, or None if it is supported.
+
+    Raises `UsageError` as `flatten`.
+    """
     library = Library(32, jit.host(), Sanitizers(), sealed=True)
     try:
         translate(library, flatten(parse(form.module()), "k"), arch=int(form.arch[3:].rstrip("a")))

@@ -44,8 +44,8 @@ class RingHooks:
 class HardwareRing:
     """The shared part of `hcq.driver.Ring`. Not thread-safe: the caller holds the queue's lock.
 
-    A subclass sets `words` and `submissions`, calls `attach`, and overrides `send`, `read`, `unread` and
-    `attach`. The ring owns `queue`.
+    A subclass sets `words` and `submissions`, calls `attach`, and overrides `attach`, and `send`, `read` and
+    `unread`, which raise `NotImplementedError` here. The ring owns `queue`.
     """
 
     words: int

@@ -44,7 +44,7 @@ class NvRing:
     `setup` are the first words on a channel. `refresh` returns words to send before the next submission if
     `stale` is set. `fault` returns the device's fault, or None. `push_bytes` is the size of the push-buffer
     memory. The ring owns the channel and this memory. Raises `OutOfMemoryError` or `DriverError` if there is
-    no memory for it; then the caller still owns the channel.
+    no memory for it, `BringUpError` as `attach`; then the caller still owns the channel.
     """
 
     def __init__(

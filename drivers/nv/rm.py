@@ -61,7 +61,10 @@ def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str)
 
 
 def driver_version(kernel: Kernel, ctl: int) -> str:
-    """Return the version of the kernel module, from /proc or from a query of the control node."""
+    """Return the version of the kernel module, from /proc or from a query of the control node.
+
+    Raises `DriverError` if neither can be read.
+    """
     with contextlib.suppress(DriverError):
         text = kernel.read_file(_VERSION_FILE).decode(errors="replace")
         for word in text.split():

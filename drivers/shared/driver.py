@@ -49,7 +49,10 @@ def check_queue(name: str, kind: QueueKind, index: int) -> None:
 def device_info(  # noqa: PLR0917 - the facts that differ
     driver: str, index: int, name: str, arch: str, vram_bytes: int, units: int, limits: dict[str, int]
 ) -> DeviceInfo:
-    """Return the public facts of a GPU, with the limits that all GPUs share."""
+    """Return the public facts of a GPU, with the limits that all GPUs share.
+
+    Raises `UsageError` for a limit that nothing reads.
+    """
     return DeviceInfo(
         driver=driver,
         index=index,

@@ -127,7 +127,10 @@ F = TypeVar("F", bound=FileDescription)
 
 
 class OpenFileTable(Generic[M, F]):
-    """The calls of a `drivers.kernel.Kernel` that do not depend on the vendor."""
+    """The calls of a `drivers.kernel.Kernel` that do not depend on the vendor.
+
+    A subclass defines `close`; here it raises `NotImplementedError`. Refused calls raise `DriverError`.
+    """
 
     def __init__(self, machine: M, *, tracks: bool) -> None:
         """Begin without open files. `tracks`: kernels' accesses are checked against the driver's buffers."""

@@ -1,7 +1,9 @@
 """Dtypes, limits and promotion of the array API standard.
 
 Promotion looks neither at values nor at the number of axes: an array of shape () promotes as any other array.
-The operators of `Tensor` follow PyTorch, where a tensor of shape () gives way to one with axes.
+The operators of `Tensor` follow PyTorch, where a tensor of shape () gives way to one with axes. A value that
+is neither an array nor a dtype raises `UsageTypeError`; an unknown name, and dtypes that do not promote,
+raise `UsageError`.
 
 Not here: the dtypes of kernels (`compiler.dtype`).
 """

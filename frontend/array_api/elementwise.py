@@ -1,5 +1,7 @@
 """Elementwise functions of the array API standard that are more than a method of `Tensor`.
 
+A function of arrays raises `UsageTypeError` for an operand that is none.
+
 Not here: promotion (`data_types`), functions that are one method (`rows`).
 """
 
@@ -39,7 +41,8 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     """Return the quotient rounded down, by the standard's special cases, which are not PyTorch's.
 
     An infinity divided by a finite number is an infinity; a finite number divided by an infinity is a zero.
-    `UsageZeroDivisionError` for an integer divided by a 0 that the host knows; see `Tensor.floor_divide`.
+    Raises as `agreed`, and `UsageZeroDivisionError` for an integer divided by a 0 that the host knows; see
+    `Tensor.floor_divide`.
     """
     a, b = agreed(x1, x2, "floor_divide")
     if not a.dtype.is_float:
@@ -59,7 +62,7 @@ def remainder(x1: Any, x2: Any, /) -> Tensor:
 
 
 def real(x: Tensor, /) -> Tensor:
-    """Return the array itself, as there are no complex arrays."""
+    """Return the array itself, as there are no complex arrays. Raises as `array`."""
     return array(x, "real")
 
 
@@ -67,7 +70,7 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     """Return values limited to min..max, in the dtype of x; None: no limit; without both limits, a copy.
 
     Where `min` is greater than `max` the result is `max`. Raises `UsageError` for a limit that is neither a
-    number nor an array.
+    number nor an array, `UsageTypeError` for an x that is no array.
     """
     if min is None and max is None:
         return array(x, "clip").clone()
@@ -80,6 +83,6 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
     """Return x1 where the condition is true, else x2.
 
-    Raises `UsageError` for a condition that is not bool.
+    Raises `UsageError` for a condition that is not bool, and as `agreed`.
     """
     return condition.where(*agreed(x1, x2, "where"))

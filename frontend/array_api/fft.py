@@ -1,6 +1,7 @@
 """The functions of the array API standard's Fourier extension that need no complex numbers.
 
-There are no transforms, as there are no complex dtypes.
+There are no transforms, as there are no complex dtypes. An axis that does not exist raises `UsageIndexError`,
+a count of samples below 1 `UsageError`.
 
 Not here: the main namespace (`frontend.array_api`).
 """
@@ -26,7 +27,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None 
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: str | None = None) -> Tensor:
-    """Return the n // 2 + 1 frequencies >= 0 of a transform of n real samples; otherwise as `fftfreq`."""
+    """Return the n // 2 + 1 frequencies >= 0 of a transform of n real samples; else as `fftfreq`."""
     if n < 1:
         raise UsageError(f"rfftfreq: wanted at least one sample, saw {n}")
     return Tensor.arange(n // 2 + 1, dtype=dtype or "float32", device=device) / (n * d)

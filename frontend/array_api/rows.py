@@ -1,7 +1,8 @@
 """Functions of the array API standard that are one call of a method of `Tensor`: a row each.
 
 Of the two operands of `BINARY` one may be a Python number. Two arrays are cast to the dtype that they promote
-to; `UsageError` for shapes that do not broadcast, `UsageTypeError` for no array. Errors are the methods'.
+to. Shapes that do not broadcast raise `UsageError`, values that are no arrays `UsageTypeError`; other errors
+are those of the methods.
 
 Not here: functions that need more than a call (`elementwise`, `creation`, `manipulation`, `statistics`).
 """

@@ -1,7 +1,8 @@
 """Reductions, sums along an axis, sorting, searching and sets of the array API standard.
 
 `axis` None reduces over all axes, and a NaN among the values gives NaN. Indices and counts are int64, the
-namespace's default for them.
+namespace's default for them. Errors are those of the methods of `Tensor`; a missing axis of an array that is
+no vector raises `UsageError`.
 
 Not here: products of matrices (`linalg`).
 """

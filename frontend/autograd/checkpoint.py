@@ -89,7 +89,8 @@ def checkpoint_sequential(
     """Return the result of all functions in turn, checkpointed in `segments` parts but for the last part.
 
     `functions` may be an `nn.Sequential`. `settings` are those of `checkpoint`. Raises `UsageError` unless
-    there are at least as many functions as segments.
+    there are at least as many functions as segments, `UsageTypeError` for a number of segments that is no
+    whole number, and as `checkpoint`.
     """
     each = list(functions)
     count = whole(segments, "checkpoint_sequential, segments")

@@ -108,7 +108,7 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
 def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> list[T | None]:
     """Return the gradient for each target, None where self does not depend on it; `seed`: that of self.
 
-    Raises as `gradient`, but not for a target that self does not depend on.
+    Raises `UsageError` and `UsageTypeError` as `gradient`, but not for a target that self does not depend on.
     """
     if not self.expr.dtype.is_float:
         raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}; cast it with .float()")
@@ -300,8 +300,8 @@ def backward(
 
     Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or does not
     depend on a tensor with requires_grad, for a `gradient` of another shape or dtype, and for `create_graph`:
-    the method `gradient` returns gradients that can be differentiated. No `.grad` is changed by a call that
-    raises.
+    the method `gradient` returns gradients that can be differentiated. Raises `UsageTypeError` for a flag
+    that is no bool. No `.grad` is changed by a call that raises.
     """
     if retain_graph is not None:
         flag(retain_graph, "backward, retain_graph")

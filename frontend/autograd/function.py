@@ -41,7 +41,10 @@ _NEEDS: Final = "needs input grad"
 
 
 class FunctionContext:
-    """What `forward` stores for `backward`: `saved_tensors`, and attributes of any name."""
+    """What `forward` stores for `backward`: `saved_tensors`, and attributes of any name.
+
+    Reading an attribute that `forward` has not set raises `AttributeError`.
+    """
 
     saved_tensors: tuple[Any, ...] = ()
     """The tensors of `save_for_backward`; in `backward` abstract ones, whose values cannot be read."""
@@ -51,7 +54,7 @@ class FunctionContext:
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors, or None, for `backward`, in place of those of an earlier call.
 
-        `UsageTypeError` for no tensor.
+        Raises `UsageTypeError` for anything else.
         """
         if not all(t is None or hasattr(t, "expr") for t in tensors):
             raise UsageTypeError(f"save_for_backward: wanted tensors, saw {shown(tensors)}; set attributes")
@@ -62,7 +65,10 @@ class FunctionContext:
 
 
 class Function:
-    """A function of tensors with a gradient of its own: `forward` and `backward`, called by `apply`."""
+    """A function of tensors with a gradient of its own: `forward` and `backward`, called by `apply`.
+
+    A subclass defines both; a missing one raises `NotImplementedError`.
+    """
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
@@ -143,7 +149,7 @@ class FunctionRule:
     def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
         """Return the gradient of each source: from `backward` for the arguments, None for saved tensors.
 
-        Raises as `Function.apply` says.
+        Raises `UsageError` and `UsageTypeError` as `Function.apply` says of the gradient.
         """
         n = len(self.inputs)
         ctx = FunctionContext()

@@ -97,5 +97,5 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
 
 
 def is_grad_enabled() -> bool:
-    """Return whether gradients are on: outside of every block of `no_grad`."""
+    """Return whether gradients are on: no mode is set, or the innermost one switches them on."""
     return not CUT

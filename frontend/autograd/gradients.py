@@ -34,7 +34,7 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
     `allow_unused`.
 
     Raises `UsageError` for such an input without `allow_unused`, for another number of `grad_outputs`, and as
-    `Tensor.gradient`; `UsageTypeError` for inputs that are no tensors.
+    `Tensor.gradient`; `UsageTypeError` for inputs that are no tensors, and for flags that are no bools.
     """
     flag(create_graph, "grad, create_graph")
     if retain_graph is not None:

@@ -3,7 +3,7 @@
 The formulas are PyTorch's. Gradients of singular vectors and eigenvectors divide by differences of squared
 singular values, or of eigenvalues. Where two are equal, the vectors have no gradient, and the result is
 infinite or NaN. Rules compute with the results of decompositions, which have rules themselves, so gradients
-can be differentiated.
+can be differentiated. A rule gets operands that fit.
 
 A docstring gives the function and, after the colon, the gradient of its first source a for the gradient g of
 the result; `upper` names the triangle that an eigenvalue decomposition reads.

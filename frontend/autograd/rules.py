@@ -7,8 +7,9 @@ data.
 
 Every rule is called as `rule(g, out, *sources, *about)`, with the gradient g of `out`, in its shape and
 dtype; `sources` and `about` are the arguments of `ruled`. It returns the gradient of the source, or a tuple
-with one for each source; None: no gradient flows. A docstring gives the function, then the gradients after a
-colon. Rules consist of methods and primitives, so they can be differentiated.
+with one for each source; None: no gradient flows. Errors are those of the methods; a rule gets operands that
+fit. A docstring gives the function, then the gradients after a colon. Rules consist of methods and
+primitives, so they can be differentiated.
 
 Not here: rules of primitives (`elementwise`, `primitives`). Next: `matrix_rules`, decompositions of matrices.
 """

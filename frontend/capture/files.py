@@ -100,7 +100,10 @@ def encoded(value: Any, what: str) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """Return the container from which `encoded` made a JSON value. Raises `ValueError` for other JSON."""
+    """Return the container from which `encoded` made a JSON value.
+
+    Raises `ValueError` for other JSON (`UsageError`, a subclass, for bounds of a variable that do not fit).
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     match value:
@@ -126,7 +129,10 @@ def _kind(e: TensorExpr) -> list[Any]:
 
 
 def save(path: str | Path, captured: Captured, args: Any, state: Mapping[str, Tensor]) -> None:
-    """Write a captured form to a file; see `TinyJit.save`. `args` are the containers of its arguments."""
+    """Write a captured form to a file. `args` are the containers of its arguments.
+
+    Raises `UsageError` and `OSError` as `TinyJit.save`.
+    """
     if captured.relations:
         raise UsageError(
             f"results {[i for i, _ in captured.relations[0]]} share elements, which a file does not hold\n"
@@ -248,7 +254,7 @@ def load(
 ) -> tuple[Captured, Any, dict[str, Tensor]]:
     """Return the captured form of a file, the containers of its arguments, and its named tensors.
 
-    Raises as `TinyJit.load`.
+    Raises `UsageError` and `OSError` as `TinyJit.load`.
     """
     with safe_open(path) as file:
         text = file.metadata.get(KEY)

@@ -94,7 +94,10 @@ def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:
 
 
 def widened(x: T) -> T:
-    """Return x in the dtype in which a function computes: float32 for bools, integers and 16-bit floats."""
+    """Return x in the dtype in which a function computes: float32 for bools, integers and 16-bit floats.
+
+    Raises `UsageError` for an 8-bit float.
+    """
     dtype = computing(x.expr.dtype, "a function of floats")
     return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
 

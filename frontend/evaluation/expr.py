@@ -363,6 +363,9 @@ def uops(parts: Sequence[Part]) -> list[UOp]:
 
 
 def float_dtype(dtype: DType) -> DType:
-    """Return the result dtype of float functions: `dtype` itself if it is a float, else float32."""
+    """Return the result dtype of float functions: `dtype` itself if it is a float, else float32.
+
+    Raises `UsageError` for an 8-bit float.
+    """
     computing(dtype, "a function of floats")
     return dtype if dtype.is_float else dtypes.float32

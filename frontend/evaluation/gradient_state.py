@@ -171,7 +171,10 @@ def give_gradients(t: TensorBase, source: TensorBase, change: Callable[[Any], An
 
 
 def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a property
-    """Set requires_grad of a new tensor, unless `wanted` is None; return the tensor."""
+    """Set requires_grad of a new tensor, unless `wanted` is None; return the tensor.
+
+    Raises `UsageError` for a tensor that is no float, `UsageTypeError` for no bool.
+    """
     if wanted is not None:
         want((t,), flag(wanted, "requires_grad"))
     return t
@@ -186,7 +189,10 @@ def wants(t: TensorBase) -> bool:
 
 
 def add_hook(t: TensorBase, hook: Callable[[Any], Any]) -> HookHandle:
-    """Let `backward` call `hook` with the gradient of a tensor; see `Tensor.register_hook`."""
+    """Let `backward` call `hook` with the gradient of a tensor; see `Tensor.register_hook`.
+
+    Raises `UsageTypeError` for no function, `UsageError` for a tensor that is no float.
+    """
     if not callable(hook):
         raise UsageTypeError(f"register_hook: wanted a function of the gradient, saw {shown(hook)}")
     if not wants(t):

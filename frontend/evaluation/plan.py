@@ -316,7 +316,7 @@ def aliased(e: TensorExpr, *, stopped: bool = True) -> bool:
 
 
 def build_run(e: TensorExpr) -> Callable[[Leaves], Leaves]:
-    """Build the launch of one expression, store it as its `run`, and return it."""
+    """Build the launch of one expression, store it as its `run`, and return it. Raises as `build`."""
     if aliased(e, stopped=False):
         e.run = _same_memory
         return e.run

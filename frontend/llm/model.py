@@ -51,7 +51,8 @@ class Session:
     def run(self, at: int, tokens: int, *, scored: bool) -> Tensor | None:
         """Run the tokens of the slots from `at` on.
 
-        Return their logits (batch, tokens, vocabulary) if scored, else None.
+        Return their logits (batch, tokens, vocabulary) if scored, else None. Raises as `Variable.bind` and
+        `Tensor`.
         """
         graph = self.graphs.get((tokens, scored))
         if graph is None:
@@ -176,7 +177,7 @@ class LanguageModel:
         seeds give equal texts; None: another text each time. Ends after `max_tokens`, at the model's last
         position, and at an id of `stop` (None: those that the model's settings name), which is not yielded.
 
-        Raises at the call as `logits`, and as `Sampling`.
+        Raises `UsageError` at the call as `logits`, and as `Sampling`.
         """
         batch = self.generate_batch(
             [ids], max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
@@ -198,7 +199,7 @@ class LanguageModel:
         """Yield the next id of each of several texts of any lengths, None for those that have ended.
 
         The ids of a text do not depend on the other texts, but for rounding; its chances are drawn from
-        (seed, its number). Arguments, ends and errors are those of `generate`.
+        (seed, its number). Arguments, ends and errors (`UsageError`) are those of `generate`.
         """
         import numpy as np  # noqa: PLC0415 - only where models run
 

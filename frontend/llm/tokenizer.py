@@ -84,7 +84,8 @@ class TextCodec:
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Return the ids of messages ({"role": "user", "content": "..."}) and the start of an answer.
 
-        Raises `UsageError` without a template, and for messages that the template refuses.
+        Raises `UsageError` without a template, and for messages that the template refuses; `UnsupportedError`
+        without the extra `llm`.
         """
         jinja2, sandbox = _library("jinja2"), _library("jinja2.sandbox")
         if self.template is None:

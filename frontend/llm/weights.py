@@ -168,7 +168,7 @@ def needed(source: Source, name: str, shape: tuple[int, ...]) -> Stored:
 
 
 def vector(source: Source, name: str, size: int) -> Tensor:
-    """Return a weight (size,), as float32. Raises as `needed`."""
+    """Return a weight (size,), as float32. Raises `UsageError` as `needed`."""
     stored = needed(source, name, (size,))
     found = _placed(source, [stored], (size,), stored.form[0])
     return found.cast(dtypes.float32).realize()
@@ -177,7 +177,10 @@ def vector(source: Source, name: str, size: int) -> Tensor:
 def matrix(
     source: Source, names: Sequence[str], rows: Sequence[int], inputs: int, *, lead: tuple[int, ...] = ()
 ) -> WeightMatrix:
-    """Return matrices (rows, inputs) one below the other, all of one form. Raises as `needed`."""
+    """Return matrices (rows, inputs) one below the other, all of one form.
+
+    Raises `UsageError` as `needed`, and for matrices of different forms or numbers of inputs.
+    """
     each = [needed(source, n, (*lead, r, inputs)) for n, r in zip(names, rows, strict=True)]
     dtype, packing, columns = each[0].form
     total = sum(rows)
@@ -193,7 +196,7 @@ def matrix(
 def linear(source: Source, names: Sequence[str], rows: Sequence[int], inputs: int) -> Projection:
     """Return the matrices of some names (each with rows and inputs), as few products as their forms allow.
 
-    Raises as `needed`.
+    Raises `UsageError` as `needed` and `matrix`.
     """
     runs: list[tuple[list[str], list[int]]] = []
     last: object = None
@@ -225,7 +228,10 @@ def _biases(source: Source, names: Sequence[str], rows: Sequence[int]) -> Tensor
 
 
 def divided(source: Source, name: str, sizes: Sequence[int], inputs: int) -> Projection:
-    """Return the matrix of one name whose outputs are divided into some sizes. Raises as `needed`."""
+    """Return the matrix of one name whose outputs are divided into some sizes.
+
+    Raises `UsageError` as `needed`.
+    """
     total = sum(sizes)
     made = matrix(source, [f"{name}.weight"], [total], inputs)
     return Projection(((made, _biases(source, [name], [total]), tuple(sizes)),))

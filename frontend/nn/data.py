@@ -67,7 +67,10 @@ class ArrayDataset:
 
 
 class TensorDataset(ArrayDataset):
-    """Samples that are rows of tensors: `data[i]` is a tuple of row i of each; see `ArrayDataset`."""
+    """Samples that are rows of tensors: `data[i]` is a tuple of row i of each, also of one tensor.
+
+    See `ArrayDataset`. Raises `UsageIndexError` for a sample that does not exist; a slice gives rows.
+    """
 
     def __getitem__(self, i: Any) -> Any:
         if not isinstance(i, slice) and not -len(self) <= i < len(self):
@@ -114,7 +117,10 @@ class Subset:
 
 
 class Sampler:
-    """The base of samplers: a subclass defines `__iter__`, which yields numbers of samples."""
+    """The base of samplers: a subclass defines `__iter__`, which yields numbers of samples.
+
+    Without it, iterating raises `NotImplementedError`.
+    """
 
     def __init__(self, data_source: Any = None) -> None:
         self.data_source = data_source
@@ -137,7 +143,10 @@ class SequentialSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` numbers of a sampler; the last one may be shorter, or is left out."""
+    """Lists of `batch_size` numbers of a sampler; the last one may be shorter, or is left out.
+
+    Raises `UsageError` for a size below 1, `UsageTypeError` for another class of an argument.
+    """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.sampler, self.batch_size = sampler, count("BatchSampler, batch_size", batch_size)

@@ -2,7 +2,9 @@
 
 Most functions are methods of `Tensor` with the same arguments (`METHODS`), or layers of `nn` that are made
 for the call (`LAYERS`). Functions whose arguments differ from those of the method are written here: the
-weight of `linear`, for example, is (outputs, inputs). Errors are those of the methods and layers.
+weight of `linear`, for example, is (outputs, inputs). Errors are those of the methods and layers:
+`UsageError` for values and shapes that do not fit, `UsageTypeError` for arguments of other classes,
+`UsageIndexError` for an axis that does not exist. Another name raises `AttributeError`.
 
 Not here: the methods (`frontend.ops`), the layers (`frontend.nn`). Next: `losses`.
 """

@@ -172,7 +172,7 @@ class CrossEntropyLoss(Module):
 class Softplus(Module):
     """log(1 + exp(beta * x)) / beta, or x where beta * x is above `threshold`.
 
-    `UsageError` for a beta of 0.
+    Raises `UsageError` for a beta of 0, `UsageTypeError` for settings that are no numbers.
     """
 
     _template = "beta={0.beta}, threshold={0.threshold}"

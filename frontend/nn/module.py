@@ -69,7 +69,8 @@ class Module:
     `register_buffer`, and other tensors are plain attributes, which `state_dict` and `to` leave out.
 
     A module is in training mode at first; `eval()` ends that mode for the module and all modules inside it.
-    In a `Tensor.train(mode)` block that mode is used instead.
+    In a `Tensor.train(mode)` block that mode is used instead. Arguments of other classes than a method or
+    constructor takes raise `UsageTypeError`.
     """
 
     training = modes.Training()
@@ -266,8 +267,9 @@ class Module:
         """Move all tensors to a device, and convert float tensors to a float dtype, in place; return self.
 
         Gradients are moved and converted, too. Make an optimiser afterwards: its state is not moved.
-        Arguments are those of `Tensor.to`, and so are errors; `UsageError` for a dtype that is no float and
-        inside a captured function.
+        Arguments are those of `Tensor.to`, and so are errors. Raises `UsageError` also for a dtype that is no
+        float, and inside a captured function. So do the methods `cpu`, `cuda`, `float`, `double`, `half` and
+        `bfloat16`, which call it.
         """
         flag(non_blocking, "to, non_blocking")
         refuse(f"{type(self).__name__}.to inside a captured function; move the model outside")
@@ -393,8 +395,8 @@ class Sequential(Module, list[Any]):
 
         nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 
-    An `OrderedDict` gives layers by name: they are attributes, too. Raises
-    `UsageError` for a layer that cannot be called.
+    An `OrderedDict` gives layers by name: they are attributes, too. Raises `UsageError` for a layer that
+    cannot be called, and `AttributeError` for the name of no layer.
     """
 
     def __init__(self, *layers: Any) -> None:

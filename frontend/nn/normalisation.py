@@ -1,8 +1,8 @@
 """Normalisation layers: over the batch, the last axes, or groups of channels.
 
-Weights are float32 on the default device. An input may be a tensor, an array or lists of numbers;
-`UsageTypeError` for anything else. 16-bit inputs are computed in float32, and the result is rounded once.
-Settings out of range raise `UsageError`.
+Weights are float32 on the default device. An input may be a tensor, an array or lists of numbers; anything
+else raises `UsageTypeError`. 16-bit inputs are computed in float32, and the result is rounded once. Settings
+out of range raise `UsageError`.
 
 Not here: other layers (`layers`). Next: `frontend.ops.normalization`, the operations.
 """

@@ -1,7 +1,8 @@
 """Greatest and least values as in PyTorch: `max` and `min` along an axis return values and indices.
 
 `amax` and `amin` return values only, over any axes. A NaN is both greatest and least. An axis without
-elements raises `UsageIndexError`, and so does an axis that does not exist.
+elements raises `UsageIndexError`, and so does an axis that does not exist; arguments of other classes raise
+`UsageTypeError`.
 
 Not here: elementwise `maximum` and `minimum` (`elementwise`). Next: `reductions`.
 """

@@ -4,6 +4,8 @@ A new one needs its row in the table of methods (docs/how-to/add-a-tensor-method
 
 The results of roots, exponentials and circular functions are floats: of integers and bools float32.
 
+Arguments of other classes raise `UsageTypeError`; tensors that do not broadcast raise `UsageError`.
+
 Not here: arithmetic and bits (`elementwise`), activations (`activation`), gradient rules
 (`frontend.autograd.elementwise`). Next: `special`, inverse circular, hyperbolic and special functions.
 """

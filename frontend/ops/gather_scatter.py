@@ -3,7 +3,8 @@
 Negative indices count from the end; PyTorch accepts them only in `take`. An index out of range raises
 `UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.evaluation.limits`);
 otherwise it reads 0, and a value written to it is ignored. An axis that does not exist and an index of floats
-raise `UsageIndexError`, too.
+raise `UsageIndexError`, too; shapes that do not fit raise `UsageError`, arguments of other classes
+`UsageTypeError`.
 
 Small sums and writes compare every position with every index of its row in one kernel. Larger ones sort the
 indices, in about ten kernels (`placed`).

@@ -6,7 +6,8 @@ follow PyTorch: a whole number or a tensor of shape () removes its axis first, s
 `UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1` (`frontend.evaluation.limits`);
 otherwise it reads 0.
 
-A bool tensor, or list, selects the elements where it is true.
+A bool tensor, or list, selects the elements where it is true; the number of them must be known, so it is
+computed and read. Shapes that do not broadcast raise `UsageError`.
 
 Not here: methods with an index along one axis (`gather_scatter`). Next: `writing`, `x[key] = value`.
 """

@@ -1,6 +1,7 @@
 """Operations of neural networks: normalisation, softmax, dropout, attention.
 
-An axis that does not exist raises `UsageIndexError`.
+An axis that does not exist raises `UsageIndexError`, one that is given twice `UsageError`, arguments of other
+classes `UsageTypeError`.
 
 Not here: convolutions and pools (`convolutions`), losses (`losses`), products of matrices (`linalg`),
 activations (`activation`). Next: `frontend.nn.layers`, layers with parameters.

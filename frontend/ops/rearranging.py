@@ -1,6 +1,7 @@
 """Methods that split, tile and rotate, and parts written into a copy of a tensor, under PyTorch's names.
 
-An axis that does not exist raises `UsageIndexError`; shapes that do not fit raise `UsageError`.
+An axis that does not exist raises `UsageIndexError`; shapes that do not fit raise `UsageError`, arguments of
+other classes `UsageTypeError`.
 
 Not here: joining, shifting (`splitting`), changes of shape (`movement`). Next: `writing`, at indices.
 """

@@ -1,5 +1,8 @@
 """Reductions over some axes or all: sums, products, means, variances, norms, indices of extremes.
 
+An axis that does not exist raises `UsageIndexError`, one that is given twice and an unknown dtype
+`UsageError`, arguments of other classes `UsageTypeError`.
+
 Not here: values with indices (`extremes`), loops of a kernel (`compiler.emit.reductions`). Next: `scan`,
 running sums.
 """

@@ -1,5 +1,7 @@
 """Padding and resizing: borders of several modes, interpolation, pixels between channels and axes.
 
+Sizes and shapes that do not fit raise `UsageError`, arguments of other classes `UsageTypeError`.
+
 Not here: parts and views (`movement`). Next: `convolutions`, windows.
 """
 

@@ -7,6 +7,8 @@ sorted so and merged pairwise: each position of the result finds by bisection ho
 from the left block. That is n (BLOCK + log² n) operations for each row, and two kernels for each merge.
 Sorting is stable.
 
+An axis that does not exist raises `UsageIndexError`, arguments of other classes `UsageTypeError`.
+
 Not here: greatest and least values alone (`extremes`).
 """
 

@@ -5,6 +5,8 @@ results of other dtypes are rounded once. asin, acos and atan2 are arctangents; 
 of its argument twice, so that a short power series suffices. Hyperbolic functions use expm1 and log1p near 0;
 where e**x would overflow, they use the square of e**(x / 2).
 
+Arguments of other classes raise `UsageTypeError`; tensors that do not broadcast raise `UsageError`.
+
 Not here: sine, cosine, exponentials and roots (`functions`). Next: `frontend.autograd.rules`, gradient rules.
 """
 

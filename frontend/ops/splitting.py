@@ -1,6 +1,7 @@
 """Splitting and joining along an axis: `split`, `chunk`, `cat`, `stack`, `roll` and others.
 
-An axis that does not exist raises `UsageIndexError`.
+An axis that does not exist raises `UsageIndexError`, a part outside the tensor `UsageError`, arguments of
+other classes `UsageTypeError`.
 
 Not here: slices (`indexing`), changes of shape (`movement`). Next: `rearranging`, other names of PyTorch's.
 """

@@ -3,6 +3,10 @@
 Tensors computed from x before keep their values. An assignment changes the other views of the same memory,
 too (`frontend.evaluation.views`). Slices are selected by masks of coordinates, integer tensors by `scatter`.
 
+An index out of range raises `UsageIndexError` as in `indexing`, and so does an axis that does not exist. A
+value whose shape or dtype does not fit raises `UsageError`, arguments of other classes `UsageTypeError`, a
+write that is not supported `UnsupportedError`.
+
 Not here: reading (`indexing`), most methods whose names end in "_" (`frontend.assignment.in_place`). Next:
 `frontend.assignment`, the assignment.
 """

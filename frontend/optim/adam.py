@@ -110,7 +110,10 @@ class Adam(AdamW):
 
 
 class Adamax(Moments):
-    """Adam with v = max(b2 * v, |g| + eps) instead of the root of v (Kingma and Ba, 2015)."""
+    """Adam with v = max(b2 * v, |g| + eps) instead of the root of v (Kingma and Ba, 2015).
+
+    Raises as `Adam`.
+    """
 
     moments = {"m": "exp_avg", "v": "exp_inf"}  # noqa: RUF012 - as in the base
     rate = 0.002
@@ -126,8 +129,8 @@ class Adamax(Moments):
 class NAdam(Moments):
     """Adam with Nesterov's momentum (Dozat, 2016).
 
-    The momentum at step t is b1 * (1 - 0.96 ** (t * momentum_decay) / 2).
-    Weight decay is added to the gradient; with `decoupled_weight_decay` it is subtracted as in `AdamW`.
+    The momentum at step t is b1 * (1 - 0.96 ** (t * momentum_decay) / 2). Raises as `Adam`. Weight decay is
+    added to the gradient; with `decoupled_weight_decay` it is subtracted as in `AdamW`.
     """
 
     rate = 0.002
@@ -170,6 +173,8 @@ class NAdam(Moments):
 
 class RAdam(Moments):
     """Adam that divides by the root of v only after the first steps, when its variance is small (Liu, 2020).
+
+    Raises as `Adam`.
 
     Weight decay is added to the gradient; with `decoupled_weight_decay` it is subtracted as in `AdamW`.
     """

@@ -169,7 +169,8 @@ class Rprop(Optimizer):
 
     A size starts at lr. It is multiplied by `etas[1]` >= 1 where the gradient keeps its sign, by `etas[0]` <
     1 where the sign changes, and limited to `step_sizes`, (least, greatest). The element moves by its size
-    against the gradient, and not at all where the sign changed.
+    against the gradient, and not at all where the sign changed. Raises `UsageError` for settings out of
+    range, `UsageTypeError` for pairs that are none.
     """
 
     moments = {"before": "prev", "size": "step_size"}

@@ -60,6 +60,7 @@ class LAMB(Moments):
     """AdamW whose rate for each parameter depends on its norm (You and others, 2020).
 
     With u the update of `AdamW`, lr * |w| / |u| * u is subtracted from w, or lr * u if |w| or |u| is 0.
+    Raises as `Adam`.
     """
 
     eps = GroupSetting(1e-6)

@@ -53,7 +53,10 @@ def _polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
 
 
 def lower(x: UOp) -> UOp:
-    """Return the error function of x, a float, as a graph of exponentials and arithmetic in its dtype."""
+    """Return the error function of x, a float, as a graph of exponentials and arithmetic in its dtype.
+
+    Raises `UsageError` for another dtype.
+    """
     dtype = x.dtype
     if dtype.bits == 16:
         return graph.cast(lower(graph.cast(x, dtypes.float32)), dtype)

@@ -10,11 +10,12 @@ equal to v, as int32; a number below 0 if there is none.
 
 The index is int32 or int64. Its other axes are those of the first source, or all have size 1: then all rows
 use the same indices. An index out of range reads 0 and adds nothing. `lower_take`, `lower_sum` and
-`lower_last` express these primitives by compiler operations.
+`lower_last` express these primitives by compiler operations. Sources of other shapes or dtypes raise
+`UsageError`.
 
-SEGMENT_SUM and LAST_INDEX have an optional last source: the stable order of the index along the axis.
-Without it, every position v is compared with every index: n * m comparisons for m values. With it, the values
-are read in that order, so that equal indices form a run. Each of about log m / log `_WAYS` kernels adds up to
+SEGMENT_SUM and LAST_INDEX have an optional last source: the stable order of the index along the axis. Without
+it, every position v is compared with every index: n * m comparisons for m values. With it, the values are
+read in that order, so that equal indices form a run. Each of about log m / log `_WAYS` kernels adds up to
 `_WAYS` partial sums of a run; a bisection finds the end of the run of each v, where the sum is read. Values
 of different runs are never added, so infinities and NaN do not spread. The order of additions depends only on
 shapes and indices, so results are reproducible bit by bit.

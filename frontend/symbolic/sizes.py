@@ -36,7 +36,7 @@ def symbolic(sizes: Sequence[Size]) -> list[tuple[int, Bound]]:
 
 
 def same(a: Size, b: Size, what: str) -> bool:
-    """Return whether two sizes are equal for all values of their variables. Raises as `agree`."""
+    """Return whether two sizes are equal for all values. Raises `UsageError` as `agree`."""
     if not isinstance(a, Bound) or not isinstance(b, Bound):
         return a.__class__ is b.__class__ and a == b
     return agree(a, b, what) and (a.factor, a.offset) == (b.factor, b.offset)
@@ -59,7 +59,7 @@ def _shown(size: Bound) -> str:
 
 
 def add(a: Size, b: Size, what: str) -> Size:
-    """Return a + b. Raises `UnsupportedError` for sizes of two variables, and as `agree`."""
+    """Return a + b. Raises `UnsupportedError` for sizes of two variables, `UsageError` as `agree`."""
     if not isinstance(a, Bound):
         return b + a if isinstance(b, Bound) else a + b
     if not isinstance(b, Bound):

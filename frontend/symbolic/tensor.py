@@ -70,7 +70,8 @@ class SymbolicTensor:
 
     `x[:n]` makes one. Elementwise methods, reductions, products, movements of axes, `cat` and attention
     return a `SymbolicTensor`, or a `Tensor` if no symbolic axis is left. Other methods raise
-    `UnsupportedError`. The shape contains the bound variables. All values use one kernel and one captured
+    `UnsupportedError`, unknown names `AttributeError`. `len` and iteration raise `UsageTypeError`, `bool`
+    raises `UsageError`. The shape contains the bound variables. All values use one kernel and one captured
     graph.
 
         n = Variable("n", 1, 128)

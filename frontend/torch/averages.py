@@ -43,7 +43,10 @@ def get_swa_avg_fn() -> Mean:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Mean:
-    """Return the exponential mean, decay * average + (1 - decay) * weight, for a decay in [0, 1]."""
+    """Return the exponential mean, decay * average + (1 - decay) * weight, for a decay in [0, 1].
+
+    Raises `UsageError` for another decay.
+    """
     kept = number_within("exponential average, decay", decay, 0.0, math.nextafter(1.0, 2.0))
     return lambda average, weight, _count: average * kept + weight * (1 - kept)
 

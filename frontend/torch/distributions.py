@@ -1,5 +1,8 @@
 """Probability distributions under the names of `torch.distributions`.
 
+A method that a distribution does not have raises `NotImplementedError`; parameters that do not fit raise
+`UsageError`.
+
 Not here: random tensors (`frontend.ops.random`).
 """
 

@@ -75,7 +75,7 @@ def _slope(func: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -> Any:
-    """Return the second derivatives of a function whose result is one number. `UsageError` for others."""
+    """Return the second derivatives of a function. Raises `UsageError` unless its result is one number."""
     found = jacobian(_slope(func), tuple(_fresh(inputs, create_graph)), create_graph)
     return found if isinstance(inputs, (tuple, list)) else found[0][0]
 

@@ -1,7 +1,8 @@
 """Linear algebra under PyTorch's names: `torch.linalg`.
 
 Most functions are those of `frontend.array_api.linalg`; the rest is here. Eigenvalues of matrices that are
-not symmetric are missing, as they are complex.
+not symmetric are missing, as they are complex. Shapes, orders and dtypes that a function does not take raise
+`UsageError`.
 """
 
 # ruff: noqa: FBT001, FBT002 - PyTorch's signatures

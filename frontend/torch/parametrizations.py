@@ -96,7 +96,10 @@ class SpectralNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Make a parameter the `WeightNorm` of two, `original0`, g, and `original1`, v; return the module."""
+    """Make a parameter the `WeightNorm` of two, `original0`, g, and `original1`, v; return the module.
+
+    Raises as `register_parametrization`.
+    """
     return register_parametrization(module, name, WeightNorm(dim))
 
 
@@ -107,7 +110,10 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:
-    """Make a parameter the `SpectralNorm` of `original`; `dim` None: 1 of transposed convolutions, else 0."""
+    """Make a parameter the `SpectralNorm` of `original`; `dim` None: 1 of transposed convolutions, else 0.
+
+    Return the module. Raises `UsageError` if it has no tensor `name`, and as `register_parametrization`.
+    """
     axis = int("ConvTranspose" in type(module).__name__) if dim is None else dim
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):

@@ -34,7 +34,10 @@ class FailedError(Exception):
 
 
 class TuningProcess:
-    """A spawned interpreter that serves one device. Not thread-safe."""
+    """A spawned interpreter that serves one device. Not thread-safe.
+
+    Raises `FailedError` if it does not start; `close` ends it.
+    """
 
     def __init__(self, device: str, *, limit_s: float = LIMIT_S, prelude: str = "") -> None:
         """Start the process; `prelude` is Python code that it runs first, for tests."""
@@ -58,7 +61,10 @@ class TuningProcess:
         return self._interpreter.dead
 
     def begin(self, text: str) -> Reply:
-        """Measure the estimated plan of the kernel of a canonical text, to which others are compared."""
+        """Measure the estimated plan of the kernel of a canonical text, to which others are compared.
+
+        Raises `FailedError` as `ask`.
+        """
         return self.ask({"kernel": text}, self._start_s)
 
     def measure(self, choice: str) -> Reply:

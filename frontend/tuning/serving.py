@@ -29,7 +29,7 @@ SAMPLES = 4
 
 
 def serve(device: str, cache: str) -> None:
-    """Serve requests on stdin until it is closed; other output goes to stderr."""
+    """Serve requests on stdin until it is closed; other output goes to stderr. Raises as `hcq.open`."""
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     settings = override(beam=0, debug=0, cache=Path(cache) if cache else None)

@@ -40,7 +40,10 @@ def poll(device: Device, signal: Signal | None, value: int, *, timed: bool) -> N
 
 
 def poll_room(queue: Queue, until: int, *, timed: bool) -> None:
-    """Raise if `queue` will never have read `until` units of its full ring; see `Device.poll_room`."""
+    """Raise if `queue` will never have read `until` units of its full ring; see `Device.poll_room`.
+
+    The error is `DeviceFault`, or `UsageError` for a device that closes and for a deadlock.
+    """
     device = queue.device
     if device.closing:
         raise UsageError(f"{device.name} is closed")

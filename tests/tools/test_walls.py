@@ -14,6 +14,7 @@ from tools.walls import __main__ as walls
 from tools.walls import rooms
 from tools.walls.arrows import arrows, knots
 from tools.walls.clones import clones, statements
+from tools.walls.errors import unnamed_errors
 from tools.walls.names import shared_names
 from tools.walls.source import Module, product
 
@@ -93,6 +94,18 @@ def test_the_rooms_hold_every_line_once(tmp_path: Path):
     assert list(product(tmp_path)) == ["hcq.faults.a"]
 
 
+def test_an_error_that_no_docstring_names_is_named_with_its_function():
+    text = (
+        'def f(x):\n    """Raises `UsageError`."""\n    raise UsageTypeError(x)\n'
+        "def g(x):\n    if x:\n        raise errors.DriverError(x)\n"
+        "def h(x):\n    try:\n        raise KeyError\n    except KeyError:\n        raise OSError from None\n"
+        'class A:\n    """Raises `ValueError`."""\n    def __init__(self):\n        raise ValueError\n'
+        "    def f(self):\n        raise failure\n    def _f(self):\n        raise KeyError\n"
+    )
+    wanted = ["hcq/a.py: g raises DriverError", "hcq/a.py: h raises OSError"]
+    assert unnamed_errors(modules({"hcq/a.py": text})) == wanted
+
+
 LIMITS: dict[str, Any] = {
     "arrows": {"cut": ["a -> b"]},
     "names": {"Queue": ["a", "b"]},
@@ -104,6 +117,7 @@ SEEN = {
     "names": {"Queue": ["a", "b"]},
     "clones": {"a.py = b.py": 2},
     "rooms": {"hcq": 10},
+    "errors": [],
 }
 
 
@@ -119,6 +133,7 @@ def test_what_stands_within_its_limits_is_silent():
         ({"names": {"Queue": ["a", "b"], "Ring": ["a", "b"]}}, "names: class Ring of a, b"),
         ({"clones": {"a.py = b.py": 3}}, "clones: a.py = b.py, 3 runs of six statements, 2 are allowed"),
         ({"rooms": {"hcq": 11}}, "rooms: hcq has 11 lines, 10 are allowed"),
+        ({"errors": ["a.py: f raises UsageError"]}, "errors: a.py: f raises UsageError, which no docstring"),
     ],
 )
 def test_what_is_beyond_a_limit_is_named(change: dict[str, Any], words: str):

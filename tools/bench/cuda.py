@@ -37,7 +37,10 @@ def pytorch() -> Any:  # PyTorch is not a dependency, so its types are unknown
 
 
 def cuda(bench: Bench) -> None:
-    """Measure launch, replay, the time of dependent kernels, and copies. Raises as `pytorch` does."""
+    """Measure launch, replay, the time of dependent kernels, and copies.
+
+    Raises `UnsupportedError` as `pytorch` does.
+    """
     torch = pytorch()
     device = f"cuda:0 {torch.cuda.get_device_name(0)}, torch {torch.__version__}"
     one = torch.zeros(1, device="cuda")

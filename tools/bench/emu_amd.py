@@ -1,11 +1,13 @@
 """Speed of the emulated AMD GPUs, and the cost of each sanitizer: `python -m tools.bench emu-amd`.
 
-The kernels of `emu`, as clang's machine code of three targets, launched on the engine without driver or queue; the
-results are checked. Target times of translated kernels: vector addition of 1M floats 3 ms, reduction of 1M floats in LDS
-4 ms, tiled matmul of 256 x 256 6 ms, divergent Collatz of 256K work-items 60 ms. Target time of a small kernel from its
-machine code to its result, translation included: 60 ms.
+The kernels of `emu`, as clang's machine code of three targets, launched on the engine without driver or
+queue; the results are checked: a wrong one raises `HcqError`. Target times of translated kernels: vector
+addition of 1M floats 3 ms, reduction of 1M floats in LDS 4 ms, tiled matmul of 256 x 256 6 ms, divergent
+Collatz of 256K work-items 60 ms. Target time of a small kernel from its machine code to its result,
+translation included: 60 ms.
 
-Not here: the driver on the emulated GPU (`queues` with `--device amd-emu`). Next: `emu`, the same for NVIDIA's.
+Not here: the driver on the emulated GPU (`queues` with `--device amd-emu`). Next: `emu`, the same for
+NVIDIA's.
 """
 
 # ruff: noqa: E501 - rows of tables read best on one line

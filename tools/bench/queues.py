@@ -1,5 +1,7 @@
 """Benchmarks of the queue layer, without compiler and tensors: submit, replay, gap, signal and copy.
 
+A device without a kernel for it raises `UnsupportedError`.
+
 Not here: tensors (`tensors`), the empty kernel (`kernels`). Next: `rows`, how a figure is measured.
 """
 

@@ -1,5 +1,7 @@
 """What rungs with kernels of all vendors share: launches through the complete driver, and checks of results.
 
+A wrong result raises `RungError`.
+
 Not here: the parts of a driver below a device. Next: `tools.bringup.nv.rungs_compute` and
 `tools.bringup.amd.rungs_compute`, the other rungs with kernels.
 """

@@ -1,6 +1,6 @@
 """The modules of the product: their files, syntax trees and folders.
 
-Not here: the checks (`arrows`, `names`, `rooms`, `clones`).
+Not here: the checks (`arrows`, `names`, `rooms`, `clones`, `errors`).
 """
 
 from __future__ import annotations

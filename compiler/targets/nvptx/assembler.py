@@ -201,7 +201,8 @@ _TEXT_SECTION: Final = ".nv_debug_ptx_txt"
 def without_text(cubin: bytes) -> bytes:
     """Return the cubin without the assembler's copy of the PTX; `with_ptx` adds the complete text.
 
-    The bytes after the copy move forward by a multiple of the largest alignment.
+    The bytes after the copy move forward by a multiple of the largest alignment. Raises `UsageError` for a
+    file that is no cubin.
     """
     head, sections, names = _tables(cubin)
     out = bytearray(cubin)
@@ -245,7 +246,8 @@ def _tables(cubin: bytes) -> tuple[list[Any], list[list[int]], list[str]]:
 def with_ptx(cubin: bytes, ptx: str) -> bytes:
     """Return the cubin with the additional section PTX_SECTION, which the vendor's tools ignore.
 
-    Existing contents keep their offsets; section names, the text and a new section table are appended.
+    Existing contents keep their offsets; section names, the text and a new section table are appended. Raises
+    `UsageError` for a file that is no cubin.
     """
     head, sections, _ = _tables(cubin)
     names = head[13]

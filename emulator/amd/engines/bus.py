@@ -8,6 +8,9 @@ and recorded if races or caches are checked. An access that the page tables refu
 
 `EngineMachine` is what the engines need of the machine.
 
+Other accesses that hardware refuses, and those that no source settles, raise `QueueFault`, which stops the
+queue.
+
 Not here: the address space (`emulator.amd.kfd.gpu`), atomics of kernels (`emulator.amd.isa.memory_atomics`).
 Next: `order`, what is recorded.
 """

@@ -8,6 +8,8 @@ in the order of its begin. Accesses of the command processor itself are a fourth
 the clock of the work before it. A wait joins the clock of the release that ended it. A doorbell joins the
 clock of everything that the host may have observed.
 
+An order that no source settles raises `QueueFault`.
+
 Not here: which work is advanced next (`engines`), vector clocks (`emulator.shared.waits`), which accesses
 race (`emulator.shared.races`), caches (`coherence`). Next: `engines`, which owns both classes.
 """

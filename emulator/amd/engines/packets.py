@@ -3,6 +3,8 @@
 The search for deadlocks uses the waits of queues and the stores that are ahead. SDMA and AQL use the same
 waits. Compares are unsigned and masked.
 
+A malformed packet raises `QueueFault`.
+
 Not here: what packets do (`pm4`), the search (`emulator.shared.waits`). Next: `pm4`. Source of the fields:
 `drivers.amd.layouts.pm4`.
 """

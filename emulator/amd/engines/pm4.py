@@ -4,8 +4,10 @@ Kernels, releases and DMA copies run in flight, while later packets are executed
 all earlier kernels. A release waits for all earlier kernels and releases. DMA_DATA with CP_SYNC waits for all
 earlier copies and its own.
 
-Not here: rings (`ring`), decoding (`packets`), launches and registers (`dispatch`, `kernels`), the
-fields and the effect of releases (`maintenance`). Source: docs/sources-amd.md, PM4. Next: `dispatch`.
+A packet that is refused raises `QueueFault`, which stops the queue.
+
+Not here: rings (`ring`), decoding (`packets`), launches and registers (`dispatch`, `kernels`), the fields and
+the effect of releases (`maintenance`). Source: docs/sources-amd.md, PM4. Next: `dispatch`.
 """
 
 # ruff: noqa: D102 - contracts of methods without a docstring are in the Protocols

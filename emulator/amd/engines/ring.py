@@ -4,6 +4,8 @@ The dwords are read at the doorbell and again at the fetch, and compared. This f
 after the doorbell, and a packet that was overwritten before its fetch. After random packets the queue is
 unmapped and mapped again: then the write pointer is read from memory, as firmware does.
 
+A pointer or a doorbell that is refused raises `QueueFault`.
+
 Not here: packets (`pm4`, `aql`, `sdma`). Next: `engines`, which feeds the ring. Source of the rules:
 docs/sources-amd.md, PM4, SDMA and AQL.
 """

@@ -3,6 +3,8 @@
 Copies and fills complete in their order, and may complete after later packets. FENCE, TIMESTAMP, ATOMIC, TRAP
 and GCR_REQ wait for all earlier copies and fills. WRITE, POLL_REGMEM and INDIRECT do not.
 
+A packet that is refused raises `QueueFault`, which stops the queue.
+
 Not here: rings (`ring`), the packets' fields (`drivers.amd.layouts.sdma`). Source: docs/sources-amd.md, SDMA.
 Next: `aql`, or `maintenance` for GCR_REQ.
 """

@@ -4,6 +4,8 @@ The semantics are those of Linux 6.12 kfd_events.c. A set activates every waiter
 the event's age. It leaves the event signalled, except an auto-reset event that has waiters. A wait that
 begins with a signalled auto-reset event makes the event unsignalled.
 
+A refused call raises `CallRefused`, with the errno of Linux.
+
 Not here: the structures of the calls (`ioctls`). Next: `process`, which owns the events.
 """
 

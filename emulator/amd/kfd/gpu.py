@@ -4,6 +4,8 @@ ALLOC_MEMORY_OF_GPU and IMPORT_DMABUF create memory objects (`KfdBuffer`). A pro
 GPU; there are fewer SDMA queues, by engine. Source: Linux kfd_doorbell.c, kfd_device_queue_manager.c
 (allocate_doorbell, allocate_sdma_queue).
 
+A refused call raises `CallRefused`, with the errno of Linux.
+
 Not here: the calls (`ioctls_memory`), the pages (`emulator.shared.backing`), stores to doorbells
 (`emulator.amd.machine.doorbells`), the engines (`emulator.amd.engines`). Next: `queues`.
 """

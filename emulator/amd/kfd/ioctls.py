@@ -4,6 +4,8 @@ Sizes are handled as in Linux kfd_chardev.c (kfd_ioctl). A structure shorter tha
 with zeros; of a longer one the rest is ignored. The structure is copied back even if the call fails. A call
 that Linux has and this emulator lacks is refused with its name (`NotEmulated`).
 
+A refused call raises `CallRefused`, with the errno of Linux.
+
 Not here: the other calls (`ioctls_memory`, `ioctls_queues`), the state of events (`events`). Next:
 `drivers.amd.layouts.kfd`, the structures.
 """

@@ -1,7 +1,8 @@
 """The ioctls of memory: allocate, free, map, unmap, share.
 
 Each function takes the call in progress and its decoded structure, and refuses with the errno of Linux
-(`CallRefused`). Source: docs/sources-amd.md, KFD ioctls.
+(`CallRefused`); what Linux has and this emulator lacks raises `NotEmulated`. Source: docs/sources-amd.md, KFD
+ioctls.
 
 Not here: dispatch by number (`ioctls`). Next: `gpu`, the memory objects and address spaces.
 """

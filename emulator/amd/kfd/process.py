@@ -3,6 +3,8 @@
 All descriptors of /dev/kfd share the state. It ends when the last of them is closed. `Hardware` is the
 interface of the emulated GPUs to the kernel driver. `Asked` is an ioctl in progress.
 
+A refused call raises `CallRefused`, with the errno of Linux.
+
 Not here: the calls (`ioctls`), the GPUs' engines (`emulator.amd.machine`). Next: `ioctls`.
 """
 

@@ -5,6 +5,8 @@ with EPERM. Source: Linux 6.12 kfd_topology.c and amdgpu_discovery.c (docs/sourc
 latencies and caches are samples, not those of a board. Other ioctls of a render node are refused with their
 name (Linux amdgpu_kms.c, amdgpu_info_ioctl).
 
+A refused call raises `CallRefused`, with the errno of Linux.
+
 Not here: open files (`process`), mmap of a node (`emulator.amd.machine.kernel`). Next:
 `emulator.amd.profiles`, the properties of each GPU.
 """

@@ -1,5 +1,7 @@
 """The constant banks of launch descriptors: address, size, invalidation (docs/facts/nv.md 4).
 
+A bank that the GPU refuses raises `ChannelError`.
+
 Not here: the other fields (`descriptor`), the contents of banks (`images`, `fit`). Next: `descriptor`.
 """
 

@@ -3,6 +3,8 @@
 Engine work starts in order. It finishes in an order that the machine's seed determines, unless a method waits
 for it. Source: docs/facts/nv.md 3.1, 3.2.
 
+What the GPU refuses raises `ChannelError`, which stops the channel.
+
 Not here: the methods (`host`, `compute`, `copy`), the order of queues (`emulator.shared.scheduler`). Next:
 `pushbuffer`, the decoder.
 """

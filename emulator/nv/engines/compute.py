@@ -2,6 +2,8 @@
 
 Source: docs/facts/nv.md 3.4, 4.3.
 
+A launch error is a `ChannelError`, which stops the channel.
+
 Not here: the descriptor (`descriptor`), checks of the kernel's resources (`fit`). Next: `grid`, which runs a
 grid.
 """

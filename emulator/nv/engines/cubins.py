@@ -2,6 +2,8 @@
 
 It is written from the facts (docs/facts/nv.md 5), independently of the driver's loader.
 
+Contradictory records raise `UsageError`.
+
 Not here: finding cubins in device memory (`images`), translating PTX (`emulator.nv.ptx.module`). Next:
 `images`.
 """

@@ -1,5 +1,7 @@
 """Launch descriptors (QMDs) of all versions in one form, checked bit by bit (docs/facts/nv.md 4).
 
+A descriptor that the GPU refuses raises `ChannelError`.
+
 Not here: the layouts (`drivers.nv.layouts.qmd`), constant banks (`banks`). Next: `fit`, the requirements of
 the kernel in the image.
 """

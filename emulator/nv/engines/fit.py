@@ -3,6 +3,8 @@
 The machine code itself never runs, so its requirements are checked here: registers, barriers, stack, shared
 memory, and constant bank 0 at the offsets that the machine code reads. Source: docs/facts/nv.md 2.8, 4.2, 5.
 
+A launch that lacks something raises `ChannelError`.
+
 Not here: the descriptor by itself (`descriptor`), the contents of the other banks (`images`). Next: `grid`,
 which calls `judge`.
 """

@@ -2,6 +2,8 @@
 
 Source: docs/facts/nv.md 4, 5.
 
+A launch error is a `ChannelError`.
+
 Not here: the check of the resources that the machine code requires (`fit`), launches that are alike
 (`ready`). Next: `images`, the search for a kernel's image.
 """

@@ -1,5 +1,7 @@
 """Host methods of a channel: semaphores, waits for idle, barriers (docs/facts/nv.md 3.3).
 
+A host error is a `ChannelError`.
+
 Not here: fetching (`channel`), the engines (`compute`, `copy`). Next: `semaphore`, comparisons and stores.
 """
 

@@ -4,6 +4,8 @@ The uploaded code is compared with the file byte by byte, and relocated words by
 covers device memory, where drivers upload whole files: first near the code, then elsewhere. Of several files
 with the same code the nearest is used. A test may register an image with `learn` instead.
 
+A launch error is a `ChannelError`; a malformed file raises `UsageError`.
+
 Not here: parsing the file (`cubins`), checks of the launch (`fit`). Next: `grid`, which runs the image's PTX.
 """
 

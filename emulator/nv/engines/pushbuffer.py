@@ -3,6 +3,8 @@
 Malformed words are a host error. So are words that hardware skips silently, because they show a mistake of
 the driver: a header without data, words after the end of a segment.
 
+A host error is a `ChannelError`.
+
 Not here: fetching (`channel`). Next: `host`, `compute` and `copy`, which run methods.
 """
 

@@ -6,6 +6,8 @@ other banks, the kernel at the program address, and the map of allocations. Alik
 parameters. A module holds its syntax, its kernels as IR text and their host code, which are far more bytes
 than the image; a dropped one is made again from the PTX of its image when a kernel of it runs again.
 
+A launch error is a `ChannelError`.
+
 Not here: the checks (`fit`, `images`). Next: `grid`, which checks at every launch that code and constants are
 fresh.
 """

@@ -3,6 +3,8 @@
 The commands for ranges are here, too (nv.md 2.6): first a range of addresses is created, then memory is
 mapped into it. They have the contract that `uvm` states.
 
+A refused command raises `RmRefused`, with the status of the resource manager.
+
 Not here: registration (`uvm`), what the GPU finds at an address (`emulator.shared.vaspace`). Next: `uvm`.
 """
 

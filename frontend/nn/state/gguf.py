@@ -228,9 +228,9 @@ class _Cursor:
             raise UsageError(f"{self.path} is malformed: the text at byte {begin}: {error}") from None
 
     def value(self, kind: int) -> Any:
-        """Return a value of metadata of the type `kind`. `UsageError` for an unknown type.
+        """Return a value of metadata of the type `kind`.
 
-        Raises `UnsupportedError` for an array of arrays.
+        Raises `UsageError` for an unknown type, `UnsupportedError` for an array of arrays.
         """
         if kind == _TEXT:
             return self.text()

@@ -107,7 +107,8 @@ class TensorFile(Mapping[str, Tensor]):
     """An open file of tensors by name; reading a name copies that tensor to the device.
 
     A context manager. After `close`, reading raises `UsageError`. Raises `KeyError` for a name that is not in
-    the file, `OSError` when it cannot be opened, and as `parse`.
+    the file, `OSError` when it cannot be opened, and as `parse`. Without `parse` of a subclass it raises
+    `NotImplementedError`.
     """
 
     kind: str
@@ -127,7 +128,10 @@ class TensorFile(Mapping[str, Tensor]):
             raise
 
     def parse(self, data: Contents) -> None:
-        """Read the header into `entries` and `metadata`; a subclass defines it. `UsageError` if malformed."""
+        """Read the header into `entries` and `metadata`; a subclass defines it.
+
+        Raises `UsageError` if it is malformed.
+        """
         raise NotImplementedError
 
     def raw(self, begin: int, end: int) -> bytes:

@@ -1,6 +1,7 @@
 """The test bench of a rung of the AMD ladder: the driver's parts, each made when a rung first uses it.
 
 Each rung builds the parts it needs, so that it can run alone in a child process. The bench closes them.
+Making a part raises the errors of the driver: `DriverError`, `BringUpError`, `UnsupportedError`.
 
 Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.bench`). Next: `rungs`,
 `rungs_queues` and `rungs_compute`, the tests.

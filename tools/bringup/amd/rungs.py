@@ -1,8 +1,8 @@
 """Rungs 0 to 11 of the AMD bring-up ladder: from /dev/kfd to memory and events, without a queue.
 
 Each rung is a function that tests one property on a `Bench` and returns the observed facts by name. It raises
-`RungError` if a result is wrong; errors of the driver pass. Its docstring starts with its number. Calls and
-their order: docs/amd.md.
+`RungError` if a result is wrong; errors of the driver pass: `DriverError`, `BringUpError`. Its docstring
+starts with its number. Calls and their order: docs/amd.md.
 
 Not here: kernels (`rungs_compute`), the order of all rungs (`table`). Next: `rungs_queues`, queues.
 """

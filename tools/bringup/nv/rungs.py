@@ -1,8 +1,8 @@
 """Rungs 0 to 17 of the NVIDIA bring-up ladder: device nodes, memory, channels, semaphores and copies.
 
 Each rung is a function that tests one property on a `Bench` and returns the observed facts by name. It raises
-`RungError` if a result is wrong; errors of the driver pass. Its docstring starts with its number. From rung
-12 on the GPU executes push buffers. Facts: docs/facts/nv.md, section 8.
+`RungError` if a result is wrong; errors of the driver pass: `DriverError`, `BringUpError`. Its docstring
+starts with its number. From rung 12 on the GPU executes push buffers. Facts: docs/facts/nv.md, section 8.
 
 Not here: the driver's parts (`bench`), the order of all rungs (`table`). Next: `rungs_compute`, kernels.
 """

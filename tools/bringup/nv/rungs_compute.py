@@ -1,6 +1,7 @@
 """Rungs 19 to 28 of the NVIDIA bring-up ladder: kernels, through the complete driver.
 
-Each rung is a function as in `rungs`. Rung 23 causes a fault and runs after the others.
+Each rung is a function as in `rungs`, and raises `RungError` for a wrong result. Rung 23 causes a fault and
+runs after the others.
 
 Not here: rungs 18, 21 and 25 (`tools.bringup.launches`), the lower rungs (`rungs`), the kernels (`kernels`).
 Next: `table`, the order of all rungs.

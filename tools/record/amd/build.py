@@ -15,6 +15,8 @@ one workgroup has a kernel of its own.
 
 The code object comes from LLVM, which compiles a template; `linked` replaces its code.
 
+An unknown architecture raises `UnsupportedError`.
+
 Not here: the forms. Next: `encode`, the words of instructions; `vector` and the other modules, the forms.
 """
 

@@ -3,6 +3,8 @@
 Instructions have their names of gfx11; `find` also finds them under the names of gfx9 and gfx12. Source of
 the tables: `tools.amd_isa`.
 
+An unknown architecture raises `UnsupportedError`.
+
 Not here: what is recorded (`vector` and the others). Next: `build`, kernels.
 """
 
@@ -99,7 +101,10 @@ class Code:
         return list(_SETTLE[self.family])
 
     def make(self, stem: str, form: str = "", *more: int, **fields: int) -> list[int]:
-        """Return the words of an instruction, and `more` words after it, such as a literal; see `find`."""
+        """Return the words of an instruction, and `more` words after it, such as a literal.
+
+        Raises `KeyError` as `find`.
+        """
         number, opcode = find(self.arch, stem, form)
         return packed(opcode, number, fields) + [m & 0xFFFF_FFFF for m in more]
 

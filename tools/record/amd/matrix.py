@@ -5,6 +5,8 @@ numbers of all sizes, whose sums depend on the order of additions, truncation an
 states. "specials": infinities, NaNs, subnormals and zeros of both signs among ordinary numbers. Operands A, B
 and C lie one after another from v32 on; each begins at an even register.
 
+An unknown architecture raises `UnsupportedError`.
+
 Not here: the position of a matrix element in the registers, which the inputs do not depend on. Next:
 `vendor`, the list of all forms.
 """

@@ -4,6 +4,8 @@ Atomics run with and without the return of the old value. v[4:7] is the data; v[
 content of memory before. Results are v[16:19] and the 16 bytes afterwards. A few lanes do not execute the
 access.
 
+An unknown architecture raises `UnsupportedError`.
+
 Not here: several threads at one address (`special`), moves through LDS (`exchange`). Next: `vendor`, the list
 of all forms.
 """

@@ -1,7 +1,10 @@
-"""Forms of the scalar unit: SOP1, SOP2, SOPC, SOPK. A loop over the lanes of a wave computes a row in each turn.
+"""Forms of the scalar unit: SOP1, SOP2, SOPC, SOPK.
 
-s[4:5] and s[6:7] are the sources, s[8:9] the destination. The inputs also have the destination's value and
-SCC before the operation. Results are the destination, SCC, and EXEC if the operation changes it.
+A loop over the lanes of a wave computes a row in each turn. s[4:5] and s[6:7] are the sources, s[8:9] the
+destination. The inputs also have the destination's value and SCC before the operation. Results are the
+destination, SCC, and EXEC if the operation changes it.
+
+An unknown architecture raises `UnsupportedError`.
 
 Not here: jumps, messages and waits, which compute nothing. Next: `vendor`, the list of all forms.
 """

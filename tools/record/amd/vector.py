@@ -4,6 +4,8 @@ Inputs are edge values of the operands' types, which come from the operation's n
 inputs. A modifier has a form of its own: signs, absolute values, halves, clamp and output multiplier, a move
 between lanes (DPP, DPP8), parts of registers (SDWA). A few lanes do not execute; VCC and s[8:9] hold masks.
 
+An unknown architecture raises `UnsupportedError`.
+
 Not here: matrices (`matrix`), moves between lanes (`exchange`). Next: `vendor`, the list of all forms.
 """
 

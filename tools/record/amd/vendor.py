@@ -3,6 +3,8 @@
 A form is recorded only if the emulated GPU can translate its code. `refusals` has the reasons for the others.
 `uncovered` names operations that the emulated GPU implements and no form has.
 
+An unknown architecture raises `UnsupportedError`.
+
 Not here: the command (`tools.record.__main__`). Next: `build`, the kernels; `tools.record.vendors`, the
 interface.
 """
