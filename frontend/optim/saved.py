@@ -52,7 +52,10 @@ def state_of(optimiser: Optimizer) -> dict[str, Any]:
 
 
 def restore(optimiser: Optimizer, values: Mapping[str, Any]) -> None:
-    """Do what `Optimizer.load_state_dict` does; shapes and numbers are checked before anything changes."""
+    """Do what `Optimizer.load_state_dict` does; shapes and numbers are checked before anything changes.
+
+    Raises `UsageError` for another form, and for numbers and shapes that do not fit.
+    """
     kind = type(optimiser).__name__
     if not isinstance(values, Mapping) or not {"state", "param_groups"} <= values.keys():
         raise UsageError(f"{kind}, load_state_dict: wanted a dictionary with 'state' and 'param_groups'")
