@@ -155,14 +155,15 @@ def segment(nodes: Sequence[Node]) -> list[Segment]:
     """Divide the nodes into segments, in an order in which each waits only for earlier ones.
 
     A segment ends at a node that another queue waits for, and begins at a node that waits for another queue.
-    With several queues the last segment waits for the last one of each.
+    Waits that others imply are left out. With several queues the last segment waits for the last one of each.
     """
-    ends = {id(before) for node in nodes for before in node.after if before.queue is not node.queue}
+    needed, clocks = needed_waits(nodes)
+    ends = {id(before) for waits in needed for before in waits}
     segments: list[Segment] = []
     of_node: dict[int, int] = {}
     running: dict[Queue, Segment | None] = {}
     for node in nodes:
-        cross = {of_node[before.index] for before in node.after if before.queue is not node.queue}
+        cross = {of_node[before.index] for before in needed[node.index]}
         current = running.get(node.queue)
         if current is None or cross:
             current = Segment(node.queue, len(segments), node.commands.label, waits=sorted(cross))
@@ -174,12 +175,36 @@ def segment(nodes: Sequence[Node]) -> list[Segment]:
         of_node[node.index] = current.index
         if id(node) in ends:
             running[node.queue] = None
-    last = {seg.queue: seg.index for seg in segments}
-    if len(last) > 1:
-        home = nodes[-1].queue
-        waits = sorted(index for queue, index in last.items() if queue is not home)
+    home, last = nodes[-1].queue, {node.queue: node for node in nodes}
+    waits = sorted(
+        of_node[node.index] for queue, node in last.items() if clocks[-1].get(queue, -1) < node.index
+    )
+    if waits or segments[-1].queue is not home:
         segments.append(Segment(home, len(segments), "join", waits=waits))
     return segments
+
+
+def needed_waits(nodes: Sequence[Node]) -> tuple[list[list[Node]], list[dict[Queue, int]]]:
+    """Return for each node the nodes of other queues that it must wait for, and what is complete when it is.
+
+    A wait is left out if an earlier node of the queue, or another wait, implies it. The second list has for
+    each node the index of the last complete node of each queue.
+    """
+    needed: list[list[Node]] = []
+    clocks: list[dict[Queue, int]] = []
+    newest: dict[Queue, dict[Queue, int]] = {}
+    for node in nodes:
+        clock, waits = dict(newest.get(node.queue, {})), list[Node]()
+        for before in sorted(node.after, key=lambda one: -one.index):
+            if before.queue is not node.queue and clock.get(before.queue, -1) < before.index:
+                waits.append(before)
+                for queue, index in clocks[before.index].items():
+                    clock[queue] = max(index, clock.get(queue, -1))
+        clock[node.queue] = node.index
+        newest[node.queue] = clock
+        needed.append(waits)
+        clocks.append(clock)
+    return needed, clocks
 
 
 def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:

@@ -186,3 +186,35 @@ def test_kernel_behind_a_barrier_takes_the_grid_of_each_replay(any_lab: Lab) -> 
         total += 1 + count
         assert read(out)[0] == total
     executable.close()
+
+
+def test_a_graph_over_devices_of_different_kinds_is_ordered(any_lab: Lab) -> None:
+    """A chain over queues of this device and of a cpu device, several replays in flight."""
+    lab = any_lab
+    host = Lab(opened("cpu", validate=lab.device.watch is not None))
+    value, log = lab.words([0]), lab.words(4)
+    for buffer in (value, log):
+        buffer.map_to(host.device)
+    graph = hcq.Graph(label="chain")
+    term, out = graph.param("term", bits=32), graph.param("out", size=4)
+    start = graph.add(lab.copies, lab.copies.record().fill(value, term))
+    there = graph.add(host.queue, host.run(host.queue.record(), "affine", value, 10, 1), after=[start])
+    back = graph.add(lab.queue, lab.run(lab.queue.record(), "affine", value, 10, 2), after=[there, start])
+    keep = graph.add(host.copies, host.copies.record().copy(log, value, 4), after=[back, there, start])
+    graph.add(lab.copies, lab.copies.record().copy(out, value, 4), after=[keep, back])
+    executable = graph.compile(copies=2, limit=4)
+    assert [len(segment.waits) for segment in executable.segments] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+    ]  # no join, no more waits
+    outs = [lab.words(1) for _ in range(9)]
+    points = [executable.replay([k, buffer]) for k, buffer in enumerate(outs)]
+    points[-1].wait(timeout_s=HANG_S)
+    assert [read(buffer) for buffer in outs] == [[100 * k + 12] for k in range(9)]
+    assert read(log)[0] == 812
+    executable.close()
+    lab.device.sync()
+    host.close()
