@@ -15,11 +15,13 @@ freed later (`retired`), the steps of closing (`closing`), polling for faults, t
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 import warnings
 import weakref
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -41,7 +43,7 @@ from hcq.faults.polling import completed, detect, poll, poll_room
 from hcq.faults.refusal import FaultRefusal, note
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, QueueKind
 from hcq.heap import Block, FreeList, MemoryUse, Pool, tracked
-from hcq.hostpool import SIGNALS, STAMPS
+from hcq.hostpool import SIGNALS, STAMPS, file_size, memory_file
 from hcq.idle import IdleTime
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 
 DEFAULT = BufferSpec()
 _EPOCHS = itertools.count()
+PAGE = 4096
+"""Bytes of the memory of a shared signal."""
 _LET_RUN_S = 1e-5
 """Seconds that a wait for an emulated device sleeps first; the kernel's timers make at least 60 us of it."""
 
@@ -257,20 +261,71 @@ class Device:
         with self._lock:
             self.driver.map_peer(allocation, owner.driver)
 
+    def export(self, allocation: Allocation) -> int:
+        """Return a descriptor of an allocation; `Buffer.export` calls it."""
+        if self.refusal is not None:
+            raise self.refusal()
+        return self.driver.export(allocation)
+
     def caller(self) -> str:
         """Return "file:line" of the caller outside hcq when validation is on, else an empty text."""
         return "" if self.watch is None else user_line()
 
-    def signal(self, value: int = 0, *, host_set: bool = False, label: str = "") -> Signal:
+    def signal(
+        self, value: int = 0, *, host_set: bool = False, label: str = "", shared: bool = False
+    ) -> Signal:
         """Return a new signal with the value `value`.
 
-        `host_set` allows the host to set it; otherwise only queues do. `label` names it in errors. It is
-        freed with its last reference. Raises `UsageError` for a closed device and a value that 64 bits cannot
-        hold, `DeviceFault` after a fault, `OutOfMemoryError` when there is no memory for its slot.
+        `host_set` allows the host to set it; otherwise only queues do. `label` names it in errors. `shared`:
+        other processes may use it too (`Signal.export`), and set it like the host; it starts at 0, and its
+        page stays mapped until the process ends. It is freed with its last reference.
+
+        Raises `UsageError` for a closed device and a value that 64 bits cannot hold, `DeviceFault` after a
+        fault, `OutOfMemoryError` when there is no memory for its slot.
         """
         if self.refusal is not None:
             raise self.refusal()
-        return Signal(self, value, host_set=host_set, label=label)
+        if not shared:
+            return Signal(self, value, host_set=host_set, label=label)
+        if value:
+            raise UsageError(f"signal {label!r}: a shared one starts at 0, seen {value!r}")
+        return self._shared_signal(memory_file(PAGE, label), label)
+
+    def import_signal(self, fd: int, *, label: str = "") -> Signal:
+        """Return the signal of another process that `Signal.export` gave; `fd` stays the caller's.
+
+        A process that ends raises nothing any more: wait with a timeout for what only it sets. Raises
+        `UsageError` for another descriptor, else as `signal` does.
+        """
+        if self.refusal is not None:
+            raise self.refusal()
+        file_size(fd)
+        return self._shared_signal(os.dup(fd), label)
+
+    def _shared_signal(self, fd: int, label: str) -> Signal:
+        """Return a signal that owns the descriptor of its memory."""
+        try:
+            return Signal(self, host_set=True, label=label, file=fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def import_buffer(self, fd: int, *, label: str = "") -> Buffer:
+        """Return a buffer with the memory of another process that `Buffer.export` gave.
+
+        `fd` stays the caller's. The memory exists as long as a process has it; it is unmapped here with the
+        last reference. Access is ordered by a shared signal. Raises `UsageError` for another descriptor,
+        `UnsupportedError` for a device that cannot import it, `OutOfMemoryError`.
+        """
+        if self.refusal is not None:
+            raise self.refusal()
+        allocation = self.driver.adopt(fd)
+        block, free_list = self.heap.adopt(allocation)
+        spec = replace(DEFAULT, shared=True, host_visible=allocation.host is not None)
+        buffer = Buffer(self, block, free_list, allocation.size, spec, label)
+        if self.watch is not None:
+            self.watch.allocated(buffer)
+        return buffer
 
     def stamp(self) -> Stamp:
         """Return a new time record, for `CommandBuffer.timestamp`.

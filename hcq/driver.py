@@ -129,6 +129,15 @@ class DriverDevice(Protocol):
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
         """Map another device's allocation into this one at the same address, or raise `UnsupportedError`."""
 
+    def export(self, allocation: Allocation) -> int:
+        """Return a new descriptor of an allocation of `BufferSpec.shared`, or raise `UnsupportedError`."""
+
+    def adopt(self, fd: int) -> Allocation:
+        """Map the memory of a descriptor that `export` of another process returned; `free` undoes it.
+
+        Raises `UsageError` for another descriptor, `UnsupportedError`, `OutOfMemoryError`.
+        """
+
     def ring(self, kind: QueueKind, index: int) -> Ring:
         """Make the ring of queue `index` of a kind. Called once for each queue."""
 

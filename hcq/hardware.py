@@ -50,6 +50,8 @@ class BufferSpec:
     """Whether the host only writes it and the device only reads it: a driver may place it in video memory
     that the host maps, although `place` is HOST. Reading it from the host may be slow."""
     executable: bool = False
+    shared: bool = False
+    """Whether another process may import it (`Buffer.export`); it then has whole pages of its own."""
     align: int = 256
     """Bytes, a power of two up to 2 MiB."""
 

@@ -29,7 +29,7 @@ CHUNK_BYTES = 2 << 20
 """Size of the allocations that small blocks are cut from."""
 LARGE_BYTES = 1 << 20
 """Blocks of at least this size have an allocation of their own."""
-_FLAGS = ("host_visible", "coherent", "upload", "executable")
+_FLAGS = ("host_visible", "coherent", "upload", "executable", "shared")
 _SIZES_KEPT = 4096
 """The most requested sizes whose free list is cached."""
 
@@ -221,7 +221,7 @@ class Pool:
 
     def _cut(self, size: int, free_list: list[Block]) -> Block:
         with self._lock:
-            if size >= LARGE_BYTES:
+            if size >= LARGE_BYTES or self.spec.shared:
                 chunk = self._pages(size)
                 chunk.blocks, chunk.used, chunk.cut = 1, size, size
                 return Block(chunk, 0, size, free_list)
@@ -328,6 +328,9 @@ class Heap:
         self._pools: dict[BufferSpec, Pool] = {}
         self.deferred_frees: deque[tuple[list[Point], Block, FreeList]] = deque()
         """(points, block, its free list) of closed buffers that work in flight may still access."""
+        self._adopted: dict[Block, Allocation] = {}
+        self._dropped: list[Block] = []
+        """Adopted blocks without a buffer, which `sweep` frees."""
 
     def pool(self, spec: BufferSpec) -> Pool:
         """Return the pool of a kind of memory.
@@ -373,6 +376,21 @@ class Heap:
             self.deferred_frees.append((points, block, free_list))
             self._deferred()
 
+    def adopt(self, allocation: Allocation) -> tuple[Block, list[Block]]:
+        """Return memory that was imported as a block, and where it returns to; the heap frees it then."""
+        with self._lock:
+            chunk = Chunk(allocation)
+            block = Block(chunk, 0, allocation.size, self._dropped)
+            self._adopted[block] = allocation
+        self._deferred()
+        return block, self._dropped
+
+    def _free_adopted(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            block.free = NOTHING
+            kept = any(one.views for one in block.chunk.viewed)
+            self._driver.free(self._adopted.pop(block), **({"keep_host": True} if kept else {}))
+
     def take_ordered(self, pool: Pool, size: int, signal: Signal) -> tuple[Block, FreeList] | None:
         """Return a closed block of the size class that only work of one timeline, `signal`, may still use."""
         with self._lock:
@@ -389,11 +407,17 @@ class Heap:
         with self._lock:
             for _ in range(len(self.deferred_frees)):  # other threads append meanwhile
                 self.defer_free(*self.deferred_frees.popleft())
+            if self._adopted:
+                gone, self._dropped[:] = [b for b in self._dropped if not b.views], []
+                self._free_adopted(gone)
+                self._deferred()  # the others are dropped later
 
     def close(self) -> None:
         """Return all memory to the driver; see `Pool.close`."""
         for pool in self._pools.values():
             pool.close()
+        with self._lock:
+            self._free_adopted(list(self._adopted))
 
     def pages(self) -> list[tuple[int, int]]:
         """Return (device address, bytes) of every driver allocation."""

@@ -6,9 +6,13 @@ Not here: the contents of the slots (`signal`); the mapping into a device
 
 from __future__ import annotations
 
+import fcntl
 import mmap
+import os
 import threading
 from typing import Protocol
+
+from hcq.errors import UsageError
 
 CHUNK_BYTES = 1 << 16
 """Bytes by which a pool grows."""
@@ -19,6 +23,35 @@ Slot = tuple[memoryview, int, int, "list[Slot]"]
 A slot is freed by appending it to its free list. As the slot carries the list, a forked child never returns a
 slot of its parent to its own pool.
 """
+
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+"""The seals of shared memory: its size is fixed, so that no process can take pages from another."""
+
+
+def memory_file(size: int, label: str) -> int:
+    """Return the descriptor of new, zeroed memory that processes can share. Raises `OSError`."""
+    fd = os.memfd_create(f"hcq {label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def file_size(fd: int) -> int:
+    """Return the bytes of memory that `memory_file` made. Raises `UsageError` for any other descriptor."""
+    try:
+        if isinstance(fd, int) and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS:
+            return os.fstat(fd).st_size
+    except OSError:
+        pass  # raised below
+    raise UsageError(
+        f"descriptor {fd!r} is no shared memory of hcq\n"
+        "hint: pass what Buffer.export or Signal.export returned, by socket.send_fds or by inheritance"
+    )
 
 
 class HostMapping(Protocol):
@@ -65,14 +98,14 @@ class HostPool:
     def attach(self, device: HostMapping) -> None:
         """Map the pool, now and as it grows, into a device. A failure maps nothing."""
         with self._lock:
-            mapped: list[int] = []
+            mapped: list[tuple[int, int]] = []
             try:
-                for _, va in self._chunks:
-                    device.map_host(va, CHUNK_BYTES)
-                    mapped.append(va)
+                for chunk, va in self._chunks:
+                    device.map_host(va, len(chunk))
+                    mapped.append((va, len(chunk)))
             except BaseException:
-                for va in mapped:
-                    device.unmap_host(va, CHUNK_BYTES)
+                for va, size in mapped:
+                    device.unmap_host(va, size)
                 raise
             self._attached.append(device)
 
@@ -86,8 +119,14 @@ class HostPool:
             if device not in self._attached:
                 return
             self._attached.remove(device)
-            for _, va in self._chunks:
-                device.unmap_host(va, CHUNK_BYTES)
+            for chunk, va in self._chunks:
+                device.unmap_host(va, len(chunk))
+
+    def share(self, fd: int) -> Slot:
+        """Map shared memory into all devices, and return its first slot, with its contents."""
+        with self._lock:
+            words, va = self._map(fd, file_size(fd))
+        return words, 0, va, []
 
     def written(self, va: int) -> None:
         """Wake all waiters for the slot at `va`, which the host wrote."""
@@ -99,28 +138,32 @@ class HostPool:
         self.__init__(self._slot_bytes)  # type: ignore[misc]  # reset in place: others refer to it
 
     def _grow(self) -> None:
-        import ctypes  # noqa: PLC0415 - only here, and slow to import
-
         with self._lock:
             if self._free:
                 return
-            # Shared, as a fork must not copy pages that a device has pinned.
-            chunk = mmap.mmap(-1, CHUNK_BYTES)
-            va = ctypes.addressof(ctypes.c_char.from_buffer(chunk))
-            mapped: list[HostMapping] = []
-            try:
-                for device in self._attached:
-                    device.map_host(va, CHUNK_BYTES)
-                    mapped.append(device)
-                self._chunks.append((chunk, va))
-            except BaseException:
-                for device in mapped:
-                    device.unmap_host(va, CHUNK_BYTES)
-                raise
-            words = memoryview(chunk).cast("Q")
+            words, va = self._map(-1, CHUNK_BYTES)
             step = self._slot_bytes // 8
             free = self._free
             free += [(words, i, va + 8 * i, free) for i in range(len(words) - step, -1, -step)]
+
+    def _map(self, fd: int, size: int) -> tuple[memoryview, int]:
+        """Map a new chunk into all devices; return its u64 elements and its address. The lock is held."""
+        import ctypes  # noqa: PLC0415 - only here, and slow to import
+
+        # Shared, as a fork must not copy pages that a device has pinned.
+        chunk = mmap.mmap(fd, size)
+        va = ctypes.addressof(ctypes.c_char.from_buffer(chunk))
+        mapped: list[HostMapping] = []
+        try:
+            for device in self._attached:
+                device.map_host(va, size)
+                mapped.append(device)
+            self._chunks.append((chunk, va))
+        except BaseException:
+            for device in mapped:
+                device.unmap_host(va, size)
+            raise
+        return memoryview(chunk).cast("Q"), va
 
 
 SIGNALS = HostPool(64)

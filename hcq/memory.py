@@ -55,6 +55,9 @@ class Owner(Protocol):
     def map_peer(self, allocation: Allocation, owner: Any) -> None:
         """Map another device's allocation into this device's address space."""
 
+    def export(self, allocation: Allocation) -> int:
+        """Return a descriptor of an allocation for other processes."""
+
     def retire_block(
         self,
         block: Block | None,
@@ -219,6 +222,22 @@ class Buffer:
         """Whether a view that `host` returned may still be used."""
         block = (self.root or self)._block
         return block is not None and bool(block.views)
+
+    def export(self) -> int:
+        """Return a descriptor of the memory, for `Device.import_buffer` of another process.
+
+        The caller passes it on (`socket.send_fds`, inheritance) and closes it. The other process has all
+        bytes of the allocation, which is rounded up to pages. The memory exists as long as a process has a
+        buffer or a descriptor of it. Raises `UsageError` for a buffer of another kind than
+        `BufferSpec(shared=True)` and for a view, `UnsupportedError` where the driver cannot share memory.
+        """
+        allocation = self.chunk.allocation
+        if not self.spec.shared or self.root is not None:
+            raise UsageError(
+                f"{self!r} shares its pages with other buffers\n"
+                "hint: export a whole buffer of device.alloc(size, hcq.BufferSpec(shared=True))"
+            )
+        return self.device.export(allocation)
 
     def count_as_written(self) -> None:
         """Count all bytes as written, on a device that reports reads of unwritten memory.

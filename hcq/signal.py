@@ -12,6 +12,7 @@ signal or wait for one (`commands`).
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from functools import partial
@@ -102,6 +103,7 @@ class Signal:
         "_words",
         "base",
         "device",
+        "file",
         "host_set",
         "issued",
         "label",
@@ -109,15 +111,28 @@ class Signal:
     )
 
     def __init__(
-        self, device: Waiter, value: int = 0, *, host_set: bool = False, label: str = "", base: int = 0
+        self,
+        device: Waiter,
+        value: int = 0,
+        *,
+        host_set: bool = False,
+        label: str = "",
+        base: int = 0,
+        file: int = -1,
     ) -> None:
         self._drop: Callable[[], object] = NOTHING
         if not isinstance(value, int) or not 0 <= value < 1 << 64:
             raise UsageError(f"signal {label!r}: wanted an int of 64 bits as its value, seen {value!r}")
-        slot = SIGNALS.take()
-        self._drop = partial(slot[3].append, slot)
+        self.file = file
+        """The descriptor of its memory, which the signal owns, if processes share it; else -1."""
+        if file < 0:
+            slot = SIGNALS.take()
+            self._drop = partial(slot[3].append, slot)
+            slot[0][slot[1]] = value
+        else:
+            slot = SIGNALS.share(file)
+            self._drop = partial(os.close, file)
         self._words, self._index, self.va, _ = slot
-        self._words[self._index] = value
         self.base = base
         """Value minus slot contents. A timeline that takes a fresh slot continues counting with it."""
         self.device = device
@@ -150,6 +165,18 @@ class Signal:
         self.device.host_sets(self, value)
         self._words[self._index] = value - self.base
         SIGNALS.written(self.va)
+
+    def export(self) -> int:
+        """Return a descriptor of the signal, for `Device.import_signal` of another process.
+
+        The caller passes it on (`socket.send_fds`, inheritance) and closes it. Raises `UsageError` for a
+        signal that was made without `shared=True`.
+        """
+        if self.file < 0:
+            raise UsageError(
+                f"{self!r} is of this process alone\nhint: make it with Device.signal(shared=True)"
+            )
+        return os.dup(self.file)
 
     def at(self, value: int) -> Point:
         """Return the point "this signal has reached `value`". Nothing is allocated or checked."""

@@ -33,6 +33,7 @@ from drivers.amd.rings import AnyEncoder, AnyRing, Rings
 from drivers.amd.shared_memory import AmdSharedMemory
 from drivers.amd.topology import AmdGpu
 from drivers.kernel import PAGE, tracker_of, view_at
+from drivers.shared.driver import not_shared
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.counters import Counters
 from hcq.driver import Allocation, BufferSpec, DriverDevice, Place, QueueKind
@@ -213,6 +214,15 @@ class AmdDevice:
             raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
         with owner._lock:  # noqa: SLF001 - of this class
             self._shared.map_peer(memory, owner.memories, owner.gpu, owner.name)
+
+    def export(self, allocation: Allocation) -> int:
+        """Raise `UnsupportedError`: dma-bufs are not implemented."""
+        del allocation
+        raise not_shared(self.name, "dma-bufs of KFD are not implemented")
+
+    def adopt(self, fd: int) -> Allocation:
+        """Raise `UnsupportedError`, as `export` does."""
+        raise not_shared(self.name, f"a dma-buf, {fd}, cannot be imported")
 
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
         """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""

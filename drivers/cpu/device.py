@@ -31,6 +31,7 @@ from hcq.errors import (
     UsageError,
     size_text,
 )
+from hcq.hostpool import file_size, memory_file
 from hcq.profile import Clock
 
 if TYPE_CHECKING:
@@ -126,16 +127,18 @@ class CpuDevice:
         `Kernel.mmap`.
         """
         self.require_open()
+        if spec.shared:
+            size = (size + PAGE - 1) & -PAGE
+            self._check_room(size)
+            fd = memory_file(size, "buffer")
+            try:
+                return self._adopted(fd, size)
+            except BaseException:
+                os.close(fd)
+                raise
         align = max(spec.align, HUGE_PAGE if size >= HUGE else PAGE)
         size = (size + PAGE - 1) & -PAGE
-        if self._allocated + size > self.info.vram_bytes:
-            raise OutOfMemoryError(
-                "alloc",
-                errno.ENOMEM,
-                "ENOMEM",
-                arguments=f"{size_text(size)}; {size_text(self._allocated)} are allocated",
-                hint=f"this process may use {size_text(self.info.vram_bytes)}",
-            )
+        self._check_room(size)
         slack = align - PAGE
         mapping = self._kernel.mmap(size + slack)
         va = (mapping.va + align - 1) & -align
@@ -147,6 +150,40 @@ class CpuDevice:
         self._allocated += size
         return Allocation(va, size, view_at(va, size))
 
+    def _check_room(self, size: int) -> None:
+        """Raise `OutOfMemoryError` if `size` bytes more are beyond the memory that this process may use."""
+        if self._allocated + size > self.info.vram_bytes:
+            raise OutOfMemoryError(
+                "alloc",
+                errno.ENOMEM,
+                "ENOMEM",
+                arguments=f"{size_text(size)}; {size_text(self._allocated)} are allocated",
+                hint=f"this process may use {size_text(self.info.vram_bytes)}",
+            )
+
+    def export(self, allocation: Allocation) -> int:
+        """Return a descriptor of memory that was allocated with `BufferSpec.shared`, or adopted."""
+        assert isinstance(allocation.handle, int), "shared memory has a descriptor"
+        return os.dup(allocation.handle)
+
+    def adopt(self, fd: int) -> Allocation:
+        """Map shared memory of another process; see `hcq.driver.DriverDevice.adopt`."""
+        self.require_open()
+        size = file_size(fd)
+        self._check_room(size)
+        own = os.dup(fd)
+        try:
+            return self._adopted(own, size)
+        except BaseException:
+            os.close(own)
+            raise
+
+    def _adopted(self, fd: int, size: int) -> Allocation:
+        """Map a memory file, which the allocation then owns."""
+        mapping = self._kernel.mmap(size, fd=fd)
+        self._allocated += size
+        return Allocation(mapping.va, size, mapping.view, fd)
+
     def _advise_huge(self, va: int, size: int) -> None:
         try:
             self._kernel.madvise(va, size, MADV_HUGEPAGE)
@@ -157,6 +194,8 @@ class CpuDevice:
     def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
         """Unmap an allocation, or leak it if a kernel that did not end may still use it."""
         self._allocated -= allocation.size
+        if isinstance(allocation.handle, int):
+            os.close(allocation.handle)
         if self._state == "leaked":
             return
         if keep_host and allocation.host is not None:

@@ -76,7 +76,7 @@ class CpuEncoder:
 
     def _wait(self, command: Wait, out: PushBuffer) -> None:
         signal, value = command.signal, command.value
-        foreign = int(self._foreign(signal.device))
+        foreign = int(signal.file >= 0 or self._foreign(signal.device))
         if value.__class__ is int:
             out.words += layouts.Wait.pack(signal=signal.va, value=value, foreign=foreign)
         else:

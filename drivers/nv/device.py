@@ -33,7 +33,7 @@ from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
 from drivers.nv.vaspace import NvVaSpace
-from drivers.shared.driver import check_queue
+from drivers.shared.driver import check_queue, not_shared
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.counters import Counters
 from hcq.driver import Allocation, BufferSpec, DriverDevice, Place, QueueKind
@@ -166,6 +166,15 @@ class NvDevice:
         if not isinstance(memory, NvMemory):
             raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
         self.shared.map_peer(memory, owner.shared)
+
+    def export(self, allocation: Allocation) -> int:
+        """Raise `UnsupportedError`: the arguments of the ioctl are not known here."""
+        del allocation
+        raise not_shared(self.name, "the arguments of NV_ESC_EXPORT_TO_DMABUF_FD are not known here")
+
+    def adopt(self, fd: int) -> Allocation:
+        """Raise `UnsupportedError`, as `export` does."""
+        raise not_shared(self.name, f"a descriptor, {fd}, cannot be mapped into an NVIDIA GPU here")
 
     def ring(self, kind: QueueKind, index: int) -> NvRing:
         """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from drivers.kernel import Kernel, LinuxKernel
 from hcq.driver import DeviceInfo, QueueKind
-from hcq.errors import HcqError, UsageError
+from hcq.errors import HcqError, UnsupportedError, UsageError
 
 QUEUES = {QueueKind.COMPUTE: 2, QueueKind.COPY: 2}
 """The number of queues of each kind that a GPU has here."""
@@ -44,6 +44,14 @@ def check_queue(name: str, kind: QueueKind, index: int) -> None:
     """Raise `UsageError` if the device `name` has no queue with this number."""
     if not 0 <= index < QUEUES[kind]:
         raise UsageError(f"{name} has {QUEUES[kind]} {kind.value} queues, there is no number {index}")
+
+
+def not_shared(name: str, why: str) -> UnsupportedError:
+    """Return the error of a device whose memory processes cannot share."""
+    return UnsupportedError(
+        f"{name} shares no memory between processes: {why}\n"
+        "hint: share memory of a cpu device (BufferSpec(shared=True)), and copy"
+    )
 
 
 def device_info(  # noqa: PLR0917 - the facts that differ

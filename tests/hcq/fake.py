@@ -257,6 +257,12 @@ class FakeDevice:
     def map_peer(self, allocation: Allocation, owner: FakeDevice) -> None:
         self.peers.append((allocation.va, owner))
 
+    def export(self, allocation: Allocation) -> int:
+        raise UnsupportedError(f"{allocation} cannot be shared")
+
+    def adopt(self, fd: int) -> Allocation:
+        raise UnsupportedError(f"{fd} cannot be imported")
+
     def ring(self, kind: QueueKind, index: int) -> FakeRing:
         self.rings.append(FakeRing(self, kind, index))
         return self.rings[-1]

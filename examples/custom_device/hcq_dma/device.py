@@ -59,6 +59,14 @@ class DmaDevice:
         if host is None or ctypes.addressof(ctypes.c_ubyte.from_buffer(host)) != allocation.va:
             raise UnsupportedError(f"memory of {owner.info.driver} at {allocation.va:#x} is not the host's")
 
+    def export(self, allocation: Allocation) -> int:
+        """Refuse: no other process can use the memory."""
+        raise UnsupportedError(f"{allocation} cannot be shared between processes")
+
+    def adopt(self, fd: int) -> Allocation:
+        """Refuse, as `export`."""
+        raise UnsupportedError(f"descriptor {fd} cannot be imported")
+
     def ring(self, kind: QueueKind, index: int) -> Engine:
         """Start the engine of a queue. Raises `UsageError` for an unknown queue."""
         if index:

@@ -350,6 +350,14 @@ class Rig:
         """Refuse."""
         raise UnsupportedError(f"{allocation} of {owner.info.name}")
 
+    def export(self, allocation: Allocation) -> int:
+        """Refuse: no other process can use the memory."""
+        raise UnsupportedError(f"{allocation} cannot be shared between processes")
+
+    def adopt(self, fd: int) -> Allocation:
+        """Refuse, as `export`."""
+        raise UnsupportedError(f"descriptor {fd} cannot be imported")
+
     def ring(self, kind: QueueKind, index: int) -> Ring:
         """Return a ring."""
         return self.rings.setdefault((kind, index), Ring(self, kind))
