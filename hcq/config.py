@@ -36,6 +36,12 @@ def _number(name: str, text: str) -> int:
     return number
 
 
+def _count(name: str, text: str) -> int:
+    if (number := _number(name, text)) == 0:
+        raise UsageError(f"{name} must be at least 1, it is {text!r}")
+    return number
+
+
 def _seconds(name: str, text: str) -> int:
     if (number := _number(name, text)) == 0:
         raise UsageError(f"{name} must be at least 1 second, it is {text!r}")
@@ -177,6 +183,12 @@ class Config:
         "HCQ_WORKERS",
         "worker threads of the cpu device besides its queues'; default cores - 1",
         _number,
+    )
+    cpu_devices: int = _setting(
+        1,
+        "HCQ_CPU_DEVICES",
+        "how many cpu devices there are, cpu:0 on, which divide the cores; at least 1",
+        _count,
     )
     conformance: tuple[str, ...] = _setting(
         ("cpu",), "HCQ_CONFORMANCE", "devices that tests/conformance runs on, separated by commas", _names

@@ -47,7 +47,7 @@ from hcq.hostpool import SIGNALS, STAMPS, file_size, memory_file
 from hcq.idle import IdleTime
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
-from hcq.process import OPEN, remember
+from hcq.process import OPEN, open_devices, remember
 from hcq.profile import Clock, Span, SpanLog, write_trace
 from hcq.program import DriverProgram, KernelImage, Program
 from hcq.queue import Queue
@@ -266,6 +266,23 @@ class Device:
         if self.refusal is not None:
             raise self.refusal()
         return self.driver.export(allocation)
+
+    @property
+    def peers(self) -> tuple[Device, ...]:
+        """The other open devices whose device memory this one can access, tried with 4 KiB of each.
+
+        Both see such memory at one address once `Buffer.map_to` has mapped it. Raises as `alloc`.
+        """
+        found = []
+        for other in open_devices():
+            if other is not self and isinstance(other, Device) and other.refusal is None:
+                with other.alloc(4096, label="seen by a peer?") as probe:
+                    try:
+                        probe.map_to(self)
+                    except UnsupportedError:
+                        continue
+                found.append(other)
+        return tuple(sorted(found, key=lambda device: (device.info.driver, device.info.index)))
 
     def caller(self) -> str:
         """Return "file:line" of the caller outside hcq when validation is on, else an empty text."""

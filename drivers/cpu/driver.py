@@ -1,5 +1,8 @@
 """The `cpu` driver: the state that all its devices in this process share.
 
+There is one device, `cpu:0`, of all cores, or with HCQ_CPU_DEVICES=N there are N, which divide cores and
+memory among them: they stand for N GPUs wherever a program for several devices is tried.
+
 Not here: one open device (`device`), the cores that it may use (`machine`). Next: `device`; the contract is
 `hcq.driver.Driver`.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 
 from drivers.cpu.control import control_bytes, stack_at
@@ -26,7 +30,7 @@ COPY_QUEUES = 1
 
 
 class CpuDriver:
-    """The driver of one device, which can be open any number of times at once.
+    """The driver of the host's devices, each of which can be open any number of times at once.
 
     One table for the process counts the waiters of signals, so that each device can wake waiters of the
     others.
@@ -62,7 +66,8 @@ class CpuDriver:
         return self.kernel.mmap(PAGE).va
 
     @cached_property
-    def _info(self) -> DeviceInfo:
+    def _machine(self) -> DeviceInfo:
+        """This machine as one device."""
         name, arch = identify(self.kernel)
         memory = memory_bytes(self.kernel)
         return DeviceInfo(
@@ -86,21 +91,34 @@ class CpuDriver:
         )
 
     def enumerate(self) -> list[DeviceInfo]:
-        """Return the one device: this machine."""
-        return [self._info]
+        """Return this machine, as `Config.cpu_devices` devices of equal parts of its cores and memory.
+
+        A device has at least one core, so that more devices than cores share them.
+        """
+        whole, count = self._machine, config().cpu_devices
+        if count == 1:
+            return [whole]
+        units, memory = max(1, whole.compute_units // count), whole.vram_bytes // count
+        return [replace(whole, index=i, compute_units=units, vram_bytes=memory) for i in range(count)]
 
     def open(self, index: int, variant: str | None) -> CpuDevice:
-        """Open the device. Raises `UsageError` unless `index` is 0 and `variant` is None or empty.
+        """Open a device. Raises `UsageError` unless there is one of that index, and for a variant.
 
         Raises as `processor_code`, `Kernel.mmap` and `Libc.start` if it cannot start.
         """
-        if index or variant:
-            raise UsageError(f"there is one cpu device, cpu:0, and not cpu:{variant or index}")
+        infos = self.enumerate()
+        if index >= len(infos) or variant:
+            seen = f"there are {len(infos)} cpu devices"
+            if len(infos) == 1:
+                seen = "there is one cpu device, cpu:0,"
+            raise UsageError(
+                f"{seen} and not cpu:{variant or index}\nhint: HCQ_CPU_DEVICES is how many there are"
+            )
         wanted = config().workers
-        workers = self._info.compute_units - 1 if wanted is None else wanted
+        workers = infos[index].compute_units - 1 if wanted is None else wanted
         self._forget_parent()
         self.waiters, self.code, self.libc  # noqa: B018 - create them here, where `hcq.open` holds a lock
-        return CpuDevice(self, self._info, workers)
+        return CpuDevice(self, infos[index], workers)
 
     def _forget_parent(self) -> None:
         """In a forked child, drop the parent's state: its counters count threads that do not exist here."""

@@ -15,6 +15,7 @@ import hcq
 from drivers.cpu import layouts
 from drivers.cpu.driver import CpuDriver
 from drivers.kernel import view_at
+from hcq.config import override
 from hcq.driver import BufferSpec
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError, UsageError
 from hcq.hostpool import SIGNALS
@@ -130,6 +131,28 @@ def test_only_the_one_device_can_be_opened(driver: CpuDriver) -> None:
     for index, variant in ((1, None), (0, "fast")):
         with pytest.raises(UsageError, match="one cpu device"):
             driver.open(index, variant)
+
+
+def test_several_devices_divide_cores_and_memory(driver: CpuDriver) -> None:
+    (whole,) = driver.enumerate()
+    with override(cpu_devices=3):
+        infos = driver.enumerate()
+        assert [info.index for info in infos] == [0, 1, 2]
+        assert {info.compute_units for info in infos} == {max(1, whole.compute_units // 3)}
+        assert sum(info.vram_bytes for info in infos) <= whole.vram_bytes
+        assert [info.driver for info in hcq.devices() if info.driver == "cpu"] == ["cpu"] * 3
+        with pytest.raises(UsageError, match=r"there are 3 cpu devices and not cpu:3\n.*HCQ_CPU_DEVICES"):
+            driver.open(3, None)
+
+
+def test_peers_are_the_open_devices_whose_memory_is_seen() -> None:
+    with override(cpu_devices=2), hcq.open("cpu:0") as first, hcq.open("cpu:1") as second:
+        assert second.name == "cpu:1"
+        assert second in first.peers
+        assert first not in first.peers
+        with hcq.open("amd-emu") as gpu:
+            assert gpu not in first.peers
+            assert first not in gpu.peers
 
 
 def test_architecture_names_machine_and_processor(driver: CpuDriver) -> None:
