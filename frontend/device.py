@@ -17,11 +17,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
 from frontend.arguments.conversion import shown
+from frontend.later import later
 from hcq.errors import HcqError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     import hcq
 
+_mesh = later("frontend.distributed.mesh")
 LOCK: Final = threading.RLock()
 """Held by a thread that plans, launches, differentiates or assigns. Acquired before locks of `hcq`."""
 SMALL: Final = 64
@@ -40,6 +42,9 @@ def _hook_forks() -> None:
 
 class TensorDevice:
     """An open device, and the programs and temporary memory that the frontend keeps for it."""
+
+    devices: tuple[TensorDevice, ...] = ()
+    """The devices of a mesh (`frontend.distributed.mesh`); () for a device."""
 
     def __init__(self, name: str, device: hcq.Device) -> None:
         from hcq.driver import BufferSpec, Place  # noqa: PLC0415 - nothing of the queue layer before a device is opened
@@ -237,11 +242,16 @@ class Devices:
         """Return the canonical name of a device: "cpu" for "cpu:0".
 
         "auto" is the default device. Raises `UsageError`, which lists the devices, for an unknown name,
-        `UsageTypeError` for no string.
+        `UsageTypeError` for no string. The name of a mesh is the names of its devices, separated by commas.
         """
         if not isinstance(name, str):
             raise UsageTypeError(f"a device is named, as in 'cpu' or 'nv:1', saw {shown(name)}")
         found = self._names.get(name)
+        if found is None and "," in name:
+            parts = [self.canonical(part) for part in name.split(",")]
+            if len(set(parts)) < len(parts):
+                raise UsageError(f"{name!r}: wanted different devices, saw one of them twice")
+            found = self._names[name] = ",".join(parts)
         if found is None:
             from hcq.registry import parse  # noqa: PLC0415 - as above
 
@@ -311,6 +321,10 @@ class Devices:
                 return self._open[name]
         elif self._default:
             return self[self._default]
+        if "," in name:
+            mesh: TensorDevice = _mesh.Mesh(name, [self[part] for part in name.split(",")])
+            self._open[name] = mesh
+            return mesh
         try:
             device = hcq.open(name)
         except HcqError as error:
@@ -325,6 +339,10 @@ class Devices:
                 return self._open[name]
         found = self._open[name] = TensorDevice(name, device)
         return found
+
+    def opened(self) -> list[TensorDevice]:
+        """Return the open devices and meshes."""
+        return list(self._open.values())
 
     def forget(self, device: TensorDevice) -> None:
         """Remove a device that is being closed from the table, and call the `closing` callbacks."""

@@ -39,8 +39,14 @@ from frontend.evaluation.storage import Leaf, nested, pack, read, to_numpy, unpa
 from frontend.evaluation.trace import CUT, same
 from frontend.evaluation.views import detach
 from frontend.exchange import Exchange
+from frontend.later import AT_ONCE, later
 from frontend.ops import casts, creation, indexing, movement
 from hcq.errors import UsageError, UsageTypeError
+
+if AT_ONCE:
+    from frontend.distributed import placement
+else:
+    placement = later("frontend.distributed.placement")
 
 if TYPE_CHECKING:
     import numpy as np
@@ -345,6 +351,10 @@ class Tensor(Methods, Exchange):
         return movement.contiguous(self)
 
     to = transfer.to
+    shard = placement.shard
+    shard_ = placement.shard_
+    replicate = placement.replicate
+    replicate_ = placement.replicate_
     assign = assignment.assign
     replace = assignment.replace
 

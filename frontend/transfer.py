@@ -9,6 +9,7 @@ Not here: copies on one device (`copies`). Next: `frontend.autograd.engine`, gra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from typing import cast as cast_type
 
@@ -16,7 +17,7 @@ from compiler.dtype import DType
 from frontend.arguments.conversion import flag
 from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, Rebound, T, TensorBase
-from frontend.evaluation.expr import PARAM, Leaves
+from frontend.evaluation.expr import PARAM, Leaves, Part, TensorExpr
 from frontend.evaluation.gradient_state import wanting, written_since
 from frontend.evaluation.history import between, readable
 from frontend.evaluation.plan import refuse
@@ -60,6 +61,11 @@ def to(
     name = Device.named(cast_type("str | None", device))
     if name == self.expr.device:
         return self
+    return move(self, name, lambda e, data: stored(data, e.shape, e.dtype, name))
+
+
+def move(self: T, name: str, put: Callable[[TensorExpr, memoryview], Part]) -> T:
+    """Return the value on the device `name`, where `put` stores its elements; see `to`."""
     refuse(
         f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
         "hint: move it outside"
@@ -67,7 +73,7 @@ def to(
     source, differentiable = _source(self)
     realize_one(source)
     e, leaf = readable(source)
-    new = self.of_part(read(e, leaf, lambda data: stored(data, e.shape, e.dtype, name)))
+    new = self.of_part(read(e, leaf, lambda data: put(e, data)))
     if differentiable is not None:
         expr, leaves = differentiable
         new.leaves[0].origin = LeafOrigin(next(NUMBERS), new.expr, expr, leaves)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from compiler.ir.ops import Ops
 from frontend.evaluation.base import TensorBase
 from frontend.evaluation.constants import convert, number_like, spread
-from frontend.evaluation.expr import CONV, INPUT, SEGMENT, STOP, VERSION
+from frontend.evaluation.expr import CONV, INPUT, PLACE, SEGMENT, STOP, VERSION
 from frontend.evaluation.trace import apply
 from frontend.evaluation.views import beside
 from frontend.ops.gather_scatter import placed
@@ -273,7 +273,7 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     Ops.WINDOW: window,
     Ops.REDUCE: reduction,
     Ops.GATHER: gather,
-    Ops.CONTIGUOUS: lambda g, *_: g,
+    **dict.fromkeys((Ops.CONTIGUOUS, PLACE), lambda g, *_: g),
     STOP: lambda _g, _, *sources: (None,) * len(sources),
     **dict.fromkeys((INPUT, SEGMENT, VERSION, Ops.AFTER), _first),
     CONV: convolution,

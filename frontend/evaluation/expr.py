@@ -55,6 +55,8 @@ VERSION: Final = "VERSION"
 
 No other tensor has such a node; see `frontend.evaluation.gradient_state.version`.
 """
+PLACE: Final = "PLACE"
+"""The values of its source, divided along the axis `arg` over the devices of a mesh; None: whole on each."""
 LIMIT: Final = "LIMIT"
 """The integers of its source, each with a limit: see `frontend.evaluation.limits`."""
 TABLE_LIMIT: Final = 100_000
@@ -318,7 +320,7 @@ def _same(src: list[UOp], _: Any) -> UOp:
 
 
 LOWERED: Final[dict[str, Callable[[list[UOp], Any], UOp]]] = {
-    **dict.fromkeys((STOP, RULED, INPUT, SEGMENT, VERSION, LIMIT), _same),
+    **dict.fromkeys((STOP, RULED, INPUT, SEGMENT, VERSION, PLACE, LIMIT), _same),
     CONV: lambda src, arg: convolution.lower(src[0], src[1], *arg),
     ERF: lambda src, _: erf.lower(src[0]),
     TAKE_ALONG_AXIS: lambda src, arg: gather_scatter.lower_take(src[0], src[1], arg[0]),

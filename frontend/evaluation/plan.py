@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from compiler import collector
 from compiler.ir import graph
@@ -183,8 +183,11 @@ def plan_of(key: tuple[Any, ...], device: TensorDevice) -> LaunchPlan:
     """Return the joint plan of a key, which has three items for each output, one after the other.
 
     They are the expression, the numbers of its leaves among the joint leaves, and the number of the leaf into
-    which the output is stored, or -1 for new memory. Raises as `build`.
+    which the output is stored, or -1 for new memory. On a mesh it is a
+    `frontend.distributed.plans.MeshLaunch`. Raises as `build`.
     """
+    if device.devices:
+        return cast("LaunchPlan", cast("Any", device).launch_of(key))
     plan = _MANY.get(key)
     if plan is None:
         parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
@@ -317,10 +320,13 @@ def aliased(e: TensorExpr, *, stopped: bool = True) -> bool:
 
 def build_run(e: TensorExpr) -> Callable[[Leaves], Leaves]:
     """Build the launch of one expression, store it as its `run`, and return it. Raises as `build`."""
+    device = Device[e.device]
+    if device.devices:
+        e.run = cast("Any", device).run_of(e)
+        return cast("Callable[[Leaves], Leaves]", e.run)
     if aliased(e, stopped=False):
         e.run = _same_memory
         return e.run
-    device = Device[e.device]
     settings = config()
     plan = build([(e, tuple(range(e.n)))], (-1,), device, settings)
     run = e.run = _runner(plan, e.n, prod(e.shape) * e.dtype.itemsize or 1)

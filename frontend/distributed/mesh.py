@@ -1,0 +1,166 @@
+"""The mesh: several devices that tensors use as one, by a name such as "cpu:0,cpu:1".
+
+It has the members of `frontend.device.TensorDevice`. Memory that it makes from data of the host is whole on
+every device. It runs no kernel itself: a launch on it is a plan (`plans`) of launches on its devices and of
+copies between them.
+
+Not here: the copies (`transport`). Next: `plans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from frontend.device import Device, TensorDevice
+from frontend.distributed.layout import WHOLE, Layout, Shape, Spread, rows
+from frontend.distributed.plans import MeshLaunch
+from frontend.distributed.transport import Transport
+from frontend.evaluation.storage import Leaf
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    import hcq
+    from frontend.evaluation.expr import Leaves, TensorExpr
+
+
+class _Rings:
+    """The rings of all devices as one, of which only the count of units written is read."""
+
+    def __init__(self, devices: Sequence[TensorDevice]) -> None:
+        self._devices = devices
+
+    @property
+    def ring(self) -> _Rings:
+        """Itself: `mesh.queue.ring.taken`."""
+        return self
+
+    @property
+    def taken(self) -> int:
+        """Number of units ever written to the rings of the compute queues."""
+        return sum([device.queue.ring.taken for device in self._devices])
+
+
+class Mesh(TensorDevice):
+    """Several open devices as one device of tensors; made by `Device["cpu:0,cpu:1"]`.
+
+    It owns none of them. Closing one of them closes the mesh.
+    """
+
+    def __init__(self, name: str, devices: Sequence[TensorDevice]) -> None:
+        self.name = name
+        self.devices = tuple(devices)
+        self.direct = False
+        self.transport = Transport(self.devices)
+        self.queue: Any = _Rings(self.devices)
+        self.launches: dict[Any, MeshLaunch] = {}
+        """Key of a joint plan -> its launch; the oldest are dropped."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether one of the devices is closed."""
+        return any(device.hcq.closed for device in self.devices)
+
+    def launch_of(self, key: tuple[Any, ...]) -> MeshLaunch:
+        """Return the launch of a joint plan's key, as `frontend.evaluation.plan.plan_of` does."""
+        found = self.launches.get(key)
+        if found is None:
+            if len(self.launches) >= 1024:
+                self.launches.pop(next(iter(self.launches)))
+            found = self.launches[key] = MeshLaunch(self, key)
+        return found
+
+    def run_of(self, e: TensorExpr) -> Callable[[Leaves], Leaves]:
+        """Return the launch of one expression, from its leaves to a tuple of the new leaf: its `run`."""
+        launch = self.launch_of((e, tuple(range(e.n)), -1))
+
+        def run(leaves: Leaves) -> Leaves:
+            out = self.alloc_partial(prod(e.shape) * e.dtype.itemsize)
+            launch.replay([*[leaf.buffer for leaf in leaves], out])
+            return (Leaf(out),)
+
+        return run
+
+    def alloc(self, nbytes: int, *, label: str = "") -> Any:
+        """Return new memory with undefined contents, whole on every device. Raises as `hcq.Device.alloc`."""
+        return self._whole(nbytes, [device.alloc(nbytes, label=label) for device in self.devices], label)
+
+    def alloc_partial(self, nbytes: int, *, label: str = "") -> Any:
+        """Return memory that the next launch which stores into it makes, with the layout of its value."""
+        return Spread(self, nbytes, label)
+
+    def _whole(self, size: int, parts: list[hcq.Buffer], label: str = "") -> Any:
+        return Spread(self, size, label).fill(WHOLE, tuple(parts), (), 1)
+
+    def write(self, data: bytes | memoryview, *, label: str = "") -> Any:
+        """Return new memory that contains `data`, whole on every device. Raises as `hcq.Device.alloc`."""
+        return self._whole(len(data), [device.write(data, label=label) for device in self.devices], label)
+
+    def write_small(self, data: bytes) -> Any:
+        """Return a few bytes of memory that contain `data`, whole on every device."""
+        return self._whole(len(data), [device.write_small(data) for device in self.devices])
+
+    def write_into(self, buffer: Any, at: int, data: bytes | memoryview) -> None:
+        """Copy `data` to byte `at` of memory that is whole on every device."""
+        if buffer.layout != WHOLE:
+            raise UsageError(f"{buffer!r}: only memory that is whole on every device is written in part")
+        for device, part in zip(self.devices, buffer.parts, strict=True):
+            device.write_into(part, at, data)
+
+    def write_divided(self, data: memoryview, layout: Layout, shape: Shape, itemsize: int) -> Spread:
+        """Return new memory of a divided layout with `data`, the elements in row-major order."""
+        sizes = [prod(layout.shape_on(i, shape)) * itemsize for i in range(len(self.devices))]
+        pieces = [bytearray(size) for size in sizes]
+        for number, to, at, size in rows(layout, shape, itemsize):
+            pieces[number][to : to + size] = data[at : at + size]
+        parts = [device.write(memoryview(p)) for device, p in zip(self.devices, pieces, strict=True)]
+        return Spread(self, len(data)).fill(layout, tuple(parts), shape, itemsize)
+
+    def read(self, buffer: Any, nbytes: int) -> memoryview:
+        """Wait for all submissions so far; return the elements in row-major order."""
+        if buffer.layout.axis is None:
+            return self.devices[0].read(buffer.parts[0], nbytes)
+        found = memoryview(bytearray(nbytes))
+        parts = [
+            device.read(part, prod(buffer.layout.shape_on(i, buffer.shape)) * buffer.itemsize)
+            for i, (device, part) in enumerate(zip(self.devices, buffer.parts, strict=True))
+        ]
+        for number, at, to, size in rows(buffer.layout, buffer.shape, buffer.itemsize):
+            found[to : to + size] = parts[number][at : at + size]
+        return found
+
+    def copied(self, buffer: Any) -> Any:
+        """Return new memory with the same contents and layout."""
+        pairs = zip(self.devices, buffer.parts, strict=True)
+        return buffer.like(tuple([device.copied(part) for device, part in pairs]))
+
+    def synchronize(self) -> None:
+        """Wait until all submissions so far, to every device, are complete."""
+        for device in self.devices:
+            device.synchronize()
+
+    def recover(self) -> None:
+        """Recover each device that has a fault; see `TensorDevice.recover`."""
+        for device in self.devices:
+            device.hcq.poll_driver()
+            if device.hcq.report is not None:
+                device.recover()
+
+    def close(self) -> None:
+        """Forget the mesh and its plans; its devices stay open."""
+        self.launches.clear()
+        Device.forget(self)
+
+    def __repr__(self) -> str:
+        return f"<Mesh {self.name}>"
+
+
+def _close_with(name: str) -> None:
+    """Close the meshes that a device which is being closed belongs to."""
+    for found in list(Device.opened()):
+        if isinstance(found, Mesh) and name in [device.name for device in found.devices]:
+            found.close()
+
+
+Device.closing.append(_close_with)

@@ -1,0 +1,211 @@
+"""Plans of a mesh: launches on each device, and the copies between them.
+
+The expression of a tensor on a mesh is that of the whole tensor. A plan evaluates it once per set of layouts:
+each node becomes one expression a device (`rules`), over numbered *memory*: parts of the plan's inputs,
+values of earlier launches, and bytes received from other devices. A node has a *level*: the number of
+exchanges before it. Level k of a plan is one launch on each device, followed by the k-th exchange of copies.
+The queues wait for each other by points; the host submits all levels and waits for none.
+
+What is stored in place is stored in the last level, after all that reads the old contents.
+
+Not here: kernels and their launch on one device (`frontend.evaluation.plan`). Next: `rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from frontend.distributed.rules import Exchange, Rules, Value
+from frontend.distributed.transport import Copy
+from frontend.evaluation.plan import CAPTURE, LaunchPlan, plan_of, verify
+from frontend.evaluation.storage import Leaf
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    import hcq
+    from frontend.distributed.layout import Layout, Shape, Spread
+    from frontend.distributed.mesh import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLaunch:
+    """One launch on one device. Memory is numbered as in `rules.Parts`."""
+
+    device: int
+    plan: LaunchPlan
+    reads: tuple[int, ...]
+    """The memory of each joint leaf of the plan."""
+    makes: tuple[tuple[int, int], ...]
+    """(output number, memory) of each output that gets new memory."""
+
+    def run(self, memory: dict[int, hcq.Buffer]) -> None:
+        """Allocate the outputs, and launch."""
+        plan, outs = self.plan, {}
+        alloc = plan.device.alloc_partial if plan.partial else plan.device.alloc
+        given = [memory[number] for number in self.reads]
+        if plan.limits is not None:
+            verify(plan, tuple([Leaf(buffer) for buffer in given]))
+        sizes = dict(plan.outputs)
+        for n, number in self.makes:
+            outs[n] = memory[number] = alloc(sizes[n])
+        plan.replay([*[given[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output of a plan: its layout, and the memory of each device."""
+
+    layout: Layout
+    memory: tuple[int, ...]
+    shape: Shape
+    itemsize: int
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A plan for one set of layouts."""
+
+    inputs: tuple[tuple[int, int, int], ...]
+    """(memory, joint leaf, device) of each part of an input."""
+    levels: tuple[tuple[tuple[DeviceLaunch, ...], tuple[Exchange, ...]], ...]
+    outputs: dict[int, Output]
+    """Number of an output with new memory -> what it is."""
+
+
+class MeshLaunch:
+    """The launch of a joint plan on a mesh. It has the members of a `LaunchPlan` that realization uses."""
+
+    limits = None
+    """None: each device's plan has its own."""
+    check = None
+    partial = True
+    """The memory of its outputs is `Mesh.alloc_partial`: made by the launch."""
+
+    def __init__(self, mesh: Mesh, key: tuple[Any, ...]) -> None:
+        self.device = mesh
+        parts, homes = [(key[i], key[i + 1]) for i in range(0, len(key), 3)], key[2::3]
+        count = 1 + max([-1, *homes, *[i for _, leaves in parts for i in leaves]])
+        self.inputs = tuple(range(count))
+        self.outputs = tuple(
+            [
+                (n, prod(e.shape) * e.dtype.itemsize)
+                for n, ((e, _), home) in enumerate(zip(parts, homes, strict=True))
+                if home < 0
+            ]
+        )
+        self.stored = tuple([n for n, _ in self.outputs])
+        self._parts, self._homes = parts, homes
+        self._steps: dict[Any, Steps] = {}
+
+    def replay(self, given: list[Any]) -> None:
+        """Launch on memory: that of `inputs`, then that of `stored`, which gets its layout and its parts."""
+        if CAPTURE.now is not None:
+            raise UsageError(
+                f"a tensor on the mesh {self.device.name} was computed inside a captured function: TinyJit "
+                "records the launches of one device\nhint: call the function without TinyJit"
+            )
+        count = len(self.inputs)
+        layouts = tuple([buffer.layout for buffer in given[:count]])
+        steps = self._steps.get(layouts)
+        if steps is None:
+            steps = self._steps[layouts] = self.steps(layouts)
+        self._run(steps, given[:count], given[count:])
+
+    def _run(self, steps: Steps, inputs: list[Spread], outs: list[Spread]) -> None:
+        memory = {number: inputs[i].parts[d] for number, i, d in steps.inputs}
+        for launches, exchanges in steps.levels:
+            for launch in launches:
+                launch.run(memory)
+            for exchange in exchanges:
+                if exchange.target_memory not in memory:
+                    target = self.device.devices[exchange.target]
+                    memory[exchange.target_memory] = target.alloc(exchange.target_bytes, label="received")
+            self.device.transport.run([exchange.of(memory, Copy) for exchange in exchanges])
+        for n, out in steps.outputs.items():
+            home = self._homes[n]
+            made = outs[self.stored.index(n)] if home < 0 else inputs[home]
+            made.fill(out.layout, tuple([memory[i] for i in out.memory]), out.shape, out.itemsize)
+
+    def steps(self, layouts: Sequence[Layout | None]) -> Steps:
+        """Plan for the layouts of the inputs; None: memory of a store that has none yet.
+
+        Raises `UsageError` for an operation that has no rule, and as `plan_of`.
+        """
+        mesh = self.device
+        rules = Rules([device.name for device in mesh.devices])
+        inputs = self._inputs(rules, layouts)
+        values = [rules.value((e, leaves), inputs) for e, leaves in self._parts]
+        values = [
+            rules.placed(v, layouts[home] if home >= 0 and layouts[home] is not None else None)
+            for v, home in zip(values, self._homes, strict=True)
+        ]
+        last = max([rules.parts.level(p) for v in values for p in v.parts], default=0)
+        last = max(last, rules.parts.levels - 1)
+        wanted, outputs = self._outputs(rules, values, layouts, inputs, last)
+        levels = []
+        for level in range(last + 1):
+            launches = [
+                _launch(mesh, d, wanted.get((level, d), []) + rules.parts.cuts(level, d))
+                for d in range(len(mesh.devices))
+            ]
+            levels.append(
+                (tuple([x for x in launches if x is not None]), tuple(rules.parts.exchanges(level)))
+            )
+        return Steps(tuple(rules.parts.given), tuple(levels), outputs)
+
+    def _inputs(self, rules: Rules, layouts: Sequence[Layout | None]) -> list[Value | None]:
+        """Return each joint leaf as a value; None for memory without contents."""
+        known: dict[int, tuple[Shape, Any]] = {}
+        for (e, leaves), home in zip(self._parts, self._homes, strict=True):
+            for leaf, at in zip(e.params, leaves, strict=True):
+                known[at] = leaf.shape, leaf.dtype
+            if home >= 0:
+                known[home] = e.shape, e.dtype
+        return [
+            None if layout is None else rules.input(i, layout, *known[i]) for i, layout in enumerate(layouts)
+        ]
+
+    def _outputs(
+        self, rules: Rules, values: list[Value], layouts: Sequence[Layout | None],
+        inputs: list[Value | None], last: int,
+    ) -> tuple[dict[tuple[int, int], list[Any]], dict[int, Output]]:  # fmt: skip
+        """Return (level, device) -> outputs as (part, memory, home memory), and those with new memory."""
+        wanted: dict[tuple[int, int], list[Any]] = {}
+        outputs: dict[int, Output] = {}
+        for n, (v, home) in enumerate(zip(values, self._homes, strict=True)):
+            stores = home >= 0 and layouts[home] is not None
+            numbers = []
+            for d, part in enumerate(v.parts):
+                if stores:
+                    target = inputs[home]
+                    assert target is not None  # it has a layout
+                    store = target.parts[d][1][0]
+                    if rules.parts.level(part) < last:
+                        part = rules.parts.leaf_of(d, part)  # noqa: PLW2901 - computed earlier
+                    wanted.setdefault((last, d), []).append((part, -1, store))
+                else:
+                    number = rules.parts.new(rules.parts.level(part) + 1)
+                    wanted.setdefault((rules.parts.level(part), d), []).append((part, number, -1))
+                    numbers.append(number)
+            if not stores:
+                outputs[n] = Output(v.layout, tuple(numbers), v.shape, v.dtype.itemsize)
+        return wanted, outputs
+
+
+def _launch(mesh: Mesh, device: int, wanted: list[Any]) -> DeviceLaunch | None:
+    """Return the joint launch of (part, memory of the output, memory that it is stored into or -1)."""
+    if not wanted:
+        return None
+    index: dict[int, int] = {}
+    key: list[Any] = []
+    makes = []
+    for n, ((e, leaves), number, home) in enumerate(wanted):
+        where = tuple([index.setdefault(leaf, len(index)) for leaf in leaves])
+        key += (e, where, -1 if home < 0 else index.setdefault(home, len(index)))
+        if home < 0:
+            makes.append((n, number))
+    plan = plan_of(tuple(key), mesh.devices[device])
+    return DeviceLaunch(device, plan, tuple(index), tuple(makes))

@@ -1,0 +1,129 @@
+"""Transport: copies between the memory of several devices, ordered by points across their queues.
+
+Where the target device can access the memory of the source, one of its queues copies. It waits for the source
+by a point, and its later launches wait for the copy: the host waits for nothing. Where it cannot, the bytes
+go through host memory in pieces: while a piece is uploaded, the next ones are downloaded.
+
+Not here: what is copied when (`plans`). Next: `hcq.queue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hcq.errors import UnsupportedError
+from hcq.hardware import BufferSpec, Place
+
+if TYPE_CHECKING:
+    import hcq
+    from frontend.device import TensorDevice
+
+QUEUED: Final = 256 << 10
+"""Copies into one device of this many bytes or more use its copy queue, less its compute queue."""
+PIECE: Final = 1 << 20
+"""Bytes of one piece of a copy through host memory."""
+_HOST: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of `size` bytes between two buffers of devices with these numbers."""
+
+    source: int
+    read: hcq.Buffer
+    at: int
+    """The first byte that is read."""
+    target: int
+    written: hcq.Buffer
+    to: int
+    """The first byte that is written."""
+    size: int
+    kept: bool
+    """Whether the source may be overwritten later, so that its device waits for the copy first."""
+
+
+class Transport:
+    """Copies between some devices. It counts the bytes that went from one device to another."""
+
+    def __init__(self, devices: Sequence[TensorDevice]) -> None:
+        self._devices = devices
+        self._paths: dict[tuple[int, int], bool] = {}
+        self.peer_bytes = 0
+        """Bytes copied by devices from the memory of others."""
+        self.staged_bytes = 0
+        """Bytes copied through host memory."""
+
+    def run(self, copies: Sequence[Copy]) -> None:
+        """Submit copies; launches that are submitted later on the target devices see the bytes.
+
+        Raises as `hcq.Queue.submit` and `hcq.Device.alloc`.
+        """
+        direct: dict[int, list[Copy]] = {}
+        for copy in copies:
+            if copy.size and self.path(copy):
+                direct.setdefault(copy.target, []).append(copy)
+        for target, group in direct.items():
+            self._direct(target, group)
+        for copy in copies:
+            if copy.size and not self.path(copy):
+                self._staged(copy)
+
+    def path(self, copy: Copy) -> bool:
+        """Return whether the target accesses the source's memory, which is mapped for it if it can be."""
+        if copy.source == copy.target:
+            return True
+        if self._paths.get((copy.source, copy.target)) is False:
+            return False
+        try:
+            copy.read.map_to(self._devices[copy.target].hcq)
+        except UnsupportedError:
+            self._paths[copy.source, copy.target] = False
+            return False
+        return True
+
+    def _direct(self, target: int, group: list[Copy]) -> None:
+        """Copy on a queue of the target device."""
+        device = self._devices[target]
+        sources = {copy.source for copy in group}
+        ends = [self._devices[i].queue.end() for i in sorted(sources)]
+        queue = device.queue
+        if sum([copy.size for copy in group]) >= QUEUED and device.hcq.copies:
+            queue = device.hcq.copies[0]
+        commands = queue.record(label="from other devices")
+        for copy in group:
+            commands.copy(
+                _part(copy.written, copy.to, copy.size), _part(copy.read, copy.at, copy.size), copy.size
+            )
+            if copy.source != target:
+                self.peer_bytes += copy.size
+        point = queue.submit(commands, after=ends)
+        waiting = {copy.source for copy in group if copy.kept}
+        if queue is not device.queue:
+            waiting.add(target)
+        else:
+            waiting.discard(target)
+        for i in waiting:
+            later = self._devices[i].queue
+            later.prepend(later.record(label="after a copy"), after=[point])
+
+    def _staged(self, copy: Copy) -> None:
+        """Copy through host memory, in pieces of which all are being downloaded while one is uploaded."""
+        source, target = self._devices[copy.source], self._devices[copy.target]
+        queue = source.hcq.copies[0] if source.hcq.copies else source.queue
+        staging = source.hcq.alloc(copy.size, _HOST, label="staging")
+        end, pieces = source.queue.end(), []
+        for at in range(0, copy.size, PIECE):
+            size = min(PIECE, copy.size - at)
+            commands = queue.record(label="to another device")
+            commands.copy(_part(staging, at, size), _part(copy.read, copy.at + at, size), size)
+            pieces.append((at, size, queue.submit(commands, after=[end])))
+        for at, size, point in pieces:
+            point.wait()
+            target.write_into(copy.written, copy.to + at, staging.borrow()[at : at + size])
+        self.staged_bytes += copy.size
+
+
+def _part(buffer: hcq.Buffer, at: int, size: int) -> hcq.Buffer:
+    return buffer if at == 0 and size == buffer.size else buffer.view(at, size)
