@@ -24,11 +24,11 @@ from frontend.distributed.collectives import (
     reduce_scatter_of,
     send,
 )
-from frontend.distributed.layout import Layout
+from frontend.distributed.layout import TensorLayout
 from frontend.distributed.placement import from_shards, layout_of, shards
 
 __all__ = [
-    "Layout",
+    "TensorLayout",
     "all_gather_of",
     "all_reduce_of",
     "all_to_all_of",

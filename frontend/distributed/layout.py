@@ -23,7 +23,7 @@ last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TensorLayout:
     """Where the elements of a tensor lie: whole on each device, or divided along an axis.
 
     With `pending`, a reduction such as "ADD", each device has a tensor of the whole shape, and the value is
@@ -43,7 +43,7 @@ class Layout:
         return (*shape[: self.axis], end - begin, *shape[self.axis + 1 :])
 
 
-WHOLE: Final = Layout()
+WHOLE: Final = TensorLayout()
 
 
 def even(size: int, count: int) -> Bounds:
@@ -53,7 +53,7 @@ def even(size: int, count: int) -> Bounds:
     return tuple(pairwise(ends))
 
 
-def rows(layout: Layout, shape: Shape, itemsize: int) -> Iterator[tuple[int, int, int, int]]:
+def rows(layout: TensorLayout, shape: Shape, itemsize: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield (device, byte in its part, byte in the whole, bytes) of each run of a divided tensor."""
     assert layout.axis is not None, layout
     inner = prod(shape[layout.axis + 1 :]) * itemsize
@@ -77,12 +77,12 @@ class Spread:
         self.size = size
         """Bytes of the whole tensor."""
         self.label = label
-        self.layout: Layout | None = None
+        self.layout: TensorLayout | None = None
         self.parts: tuple[hcq.Buffer, ...] = ()
         self.shape: Shape = ()
         self.itemsize = 1
 
-    def fill(self, layout: Layout, parts: tuple[hcq.Buffer, ...], shape: Shape, itemsize: int) -> Self:
+    def fill(self, layout: TensorLayout, parts: tuple[hcq.Buffer, ...], shape: Shape, itemsize: int) -> Self:
         """Set the memory of every device; return self."""
         self.layout, self.parts, self.shape, self.itemsize = layout, parts, shape, itemsize
         return self

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from frontend.device import Device, TensorDevice
-from frontend.distributed.layout import WHOLE, Layout, Shape, Spread, rows
+from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout, rows
 from frontend.distributed.plans import MeshLaunch
 from frontend.distributed.transport import Transport
 from frontend.evaluation.storage import Leaf
@@ -108,7 +108,7 @@ class Mesh(TensorDevice):
         for device, part in zip(self.devices, buffer.parts, strict=True):
             device.write_into(part, at, data)
 
-    def write_divided(self, data: memoryview, layout: Layout, shape: Shape, itemsize: int) -> Spread:
+    def write_divided(self, data: memoryview, layout: TensorLayout, shape: Shape, itemsize: int) -> Spread:
         """Return new memory of a divided layout with `data`, the elements in row-major order."""
         sizes = [prod(layout.shape_on(i, shape)) * itemsize for i in range(len(self.devices))]
         pieces = [bytearray(size) for size in sizes]

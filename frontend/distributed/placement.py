@@ -13,7 +13,7 @@ from typing import Any, cast
 from frontend.arguments.checks import axis_of, tensor
 from frontend.assignment import refer
 from frontend.device import LOCK, Device
-from frontend.distributed.layout import WHOLE, Layout, Spread, even
+from frontend.distributed.layout import WHOLE, Spread, TensorLayout, even
 from frontend.distributed.mesh import Mesh
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.expr import PLACE, leaf_expr
@@ -65,9 +65,9 @@ def shard(self: T, devices: Devices, axis: int = 0, *, sizes: Sequence[int] | No
         if sizes is not None:
             raise UsageError("shard, sizes: this tensor is on the mesh already, where parts are equal")
         return _placed(self, axis)
-    layout = Layout(axis, even(shape[axis], len(mesh.devices)))
+    layout = TensorLayout(axis, even(shape[axis], len(mesh.devices)))
     if sizes is not None:
-        layout = Layout(axis, _bounds(sizes, shape[axis], len(mesh.devices)))
+        layout = TensorLayout(axis, _bounds(sizes, shape[axis], len(mesh.devices)))
 
     def put(e: Any, data: memoryview) -> Any:
         spread = mesh.write_divided(data, layout, e.shape, e.dtype.itemsize)
@@ -109,7 +109,7 @@ def _in_place(t: T, place: Any) -> T:
     return t
 
 
-def layout_of(t: TensorBase) -> Layout:
+def layout_of(t: TensorBase) -> TensorLayout:
     """Return how a tensor on a mesh lies on its devices; it is computed first.
 
     Raises `UsageError` for a tensor on one device, and as `realize`.
@@ -174,7 +174,7 @@ def from_shards(parts: Sequence[T], axis: int = 0) -> T:
         _, leaf = readable(t)
         buffers.append(device.copied(leaf.buffer))
     shape = (*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :])
-    layout = Layout(axis, _bounds(sizes, sum(sizes), len(sizes)))
+    layout = TensorLayout(axis, _bounds(sizes, sum(sizes), len(sizes)))
     spread = Spread(mesh, prod(shape) * first.dtype.itemsize)
     spread.fill(layout, tuple(buffers), shape, first.dtype.itemsize)
     return parts[0].of_part((leaf_expr(shape, first.dtype, mesh.name), (Leaf(cast("Any", spread)),)))

@@ -1,14 +1,14 @@
 """Plans of a mesh: launches on each device, and the copies between them.
 
 The expression of a tensor on a mesh is that of the whole tensor. A plan evaluates it once per set of layouts:
-each node becomes one expression a device (`rules`), over numbered *memory*: parts of the plan's inputs,
+each node becomes one expression a device (`partition`), over numbered *memory*: parts of the plan's inputs,
 values of earlier launches, and bytes received from other devices. A node has a *level*: the number of
 exchanges before it. Level k of a plan is one launch on each device, followed by the k-th exchange of copies.
 The queues wait for each other by points; the host submits all levels and waits for none.
 
 What is stored in place is stored in the last level, after all that reads the old contents.
 
-Not here: kernels and their launch on one device (`frontend.evaluation.plan`). Next: `rules`.
+Not here: kernels and their launch on one device (`frontend.evaluation.plan`). Next: `partition`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from frontend.distributed.rules import Exchange, Rules, Value
-from frontend.distributed.transport import Copy
-from frontend.evaluation.plan import CAPTURE, LaunchPlan, plan_of, verify
+from frontend.distributed.partition import Partition
+from frontend.distributed.transport import DeviceCopy
+from frontend.evaluation.plan import LaunchPlan, plan_of, refuse, verify
 from frontend.evaluation.storage import Leaf
-from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.distributed.layout import Layout, Shape, Spread
+    from frontend.distributed.layout import Shape, Spread, TensorLayout
     from frontend.distributed.mesh import Mesh
+    from frontend.distributed.parts import PlannedCopy, Value
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLaunch:
-    """One launch on one device. Memory is numbered as in `rules.Parts`."""
+    """One launch on one device. Memory is numbered as in `parts`."""
 
     device: int
     plan: LaunchPlan
@@ -55,23 +55,23 @@ class DeviceLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class MeshOutput:
     """An output of a plan: its layout, and the memory of each device."""
 
-    layout: Layout
+    layout: TensorLayout
     memory: tuple[int, ...]
     shape: Shape
     itemsize: int
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class MeshSteps:
     """A plan for one set of layouts."""
 
     inputs: tuple[tuple[int, int, int], ...]
     """(memory, joint leaf, device) of each part of an input."""
-    levels: tuple[tuple[tuple[DeviceLaunch, ...], tuple[Exchange, ...]], ...]
-    outputs: dict[int, Output]
+    levels: tuple[tuple[tuple[DeviceLaunch, ...], tuple[PlannedCopy, ...]], ...]
+    outputs: dict[int, MeshOutput]
     """Number of an output with new memory -> what it is."""
 
 
@@ -98,15 +98,14 @@ class MeshLaunch:
         )
         self.stored = tuple([n for n, _ in self.outputs])
         self._parts, self._homes = parts, homes
-        self._steps: dict[Any, Steps] = {}
+        self._steps: dict[Any, MeshSteps] = {}
 
     def replay(self, given: list[Any]) -> None:
         """Launch on memory: that of `inputs`, then that of `stored`, which gets its layout and its parts."""
-        if CAPTURE.now is not None:
-            raise UsageError(
-                f"a tensor on the mesh {self.device.name} was computed inside a captured function: TinyJit "
-                "records the launches of one device\nhint: call the function without TinyJit"
-            )
+        refuse(
+            f"a tensor on the mesh {self.device.name} was computed inside a captured function: TinyJit "
+            "records the launches of one device\nhint: call the function without TinyJit"
+        )
         count = len(self.inputs)
         layouts = tuple([buffer.layout for buffer in given[:count]])
         steps = self._steps.get(layouts)
@@ -114,7 +113,7 @@ class MeshLaunch:
             steps = self._steps[layouts] = self.steps(layouts)
         self._run(steps, given[:count], given[count:])
 
-    def _run(self, steps: Steps, inputs: list[Spread], outs: list[Spread]) -> None:
+    def _run(self, steps: MeshSteps, inputs: list[Spread], outs: list[Spread]) -> None:
         memory = {number: inputs[i].parts[d] for number, i, d in steps.inputs}
         for launches, exchanges in steps.levels:
             for launch in launches:
@@ -123,19 +122,19 @@ class MeshLaunch:
                 if exchange.target_memory not in memory:
                     target = self.device.devices[exchange.target]
                     memory[exchange.target_memory] = target.alloc(exchange.target_bytes, label="received")
-            self.device.transport.run([exchange.of(memory, Copy) for exchange in exchanges])
+            self.device.transport.run([exchange.of(memory, DeviceCopy) for exchange in exchanges])
         for n, out in steps.outputs.items():
             home = self._homes[n]
             made = outs[self.stored.index(n)] if home < 0 else inputs[home]
             made.fill(out.layout, tuple([memory[i] for i in out.memory]), out.shape, out.itemsize)
 
-    def steps(self, layouts: Sequence[Layout | None]) -> Steps:
+    def steps(self, layouts: Sequence[TensorLayout | None]) -> MeshSteps:
         """Plan for the layouts of the inputs; None: memory of a store that has none yet.
 
         Raises `UsageError` for an operation that has no rule, and as `plan_of`.
         """
         mesh = self.device
-        rules = Rules([device.name for device in mesh.devices])
+        rules = Partition([device.name for device in mesh.devices])
         inputs = self._inputs(rules, layouts)
         values = [rules.value((e, leaves), inputs) for e, leaves in self._parts]
         values = [
@@ -154,9 +153,9 @@ class MeshLaunch:
             levels.append(
                 (tuple([x for x in launches if x is not None]), tuple(rules.parts.exchanges(level)))
             )
-        return Steps(tuple(rules.parts.given), tuple(levels), outputs)
+        return MeshSteps(tuple(rules.parts.given), tuple(levels), outputs)
 
-    def _inputs(self, rules: Rules, layouts: Sequence[Layout | None]) -> list[Value | None]:
+    def _inputs(self, rules: Partition, layouts: Sequence[TensorLayout | None]) -> list[Value | None]:
         """Return each joint leaf as a value; None for memory without contents."""
         known: dict[int, tuple[Shape, Any]] = {}
         for (e, leaves), home in zip(self._parts, self._homes, strict=True):
@@ -169,12 +168,12 @@ class MeshLaunch:
         ]
 
     def _outputs(
-        self, rules: Rules, values: list[Value], layouts: Sequence[Layout | None],
+        self, rules: Partition, values: list[Value], layouts: Sequence[TensorLayout | None],
         inputs: list[Value | None], last: int,
-    ) -> tuple[dict[tuple[int, int], list[Any]], dict[int, Output]]:  # fmt: skip
+    ) -> tuple[dict[tuple[int, int], list[Any]], dict[int, MeshOutput]]:  # fmt: skip
         """Return (level, device) -> outputs as (part, memory, home memory), and those with new memory."""
         wanted: dict[tuple[int, int], list[Any]] = {}
-        outputs: dict[int, Output] = {}
+        outputs: dict[int, MeshOutput] = {}
         for n, (v, home) in enumerate(zip(values, self._homes, strict=True)):
             stores = home >= 0 and layouts[home] is not None
             numbers = []
@@ -191,7 +190,7 @@ class MeshLaunch:
                     wanted.setdefault((rules.parts.level(part), d), []).append((part, number, -1))
                     numbers.append(number)
             if not stores:
-                outputs[n] = Output(v.layout, tuple(numbers), v.shape, v.dtype.itemsize)
+                outputs[n] = MeshOutput(v.layout, tuple(numbers), v.shape, v.dtype.itemsize)
         return wanted, outputs
 
 

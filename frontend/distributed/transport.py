@@ -28,7 +28,7 @@ _HOST: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class DeviceCopy:
     """A copy of `size` bytes between two buffers of devices with these numbers."""
 
     source: int
@@ -55,12 +55,12 @@ class Transport:
         self.staged_bytes = 0
         """Bytes copied through host memory."""
 
-    def run(self, copies: Sequence[Copy]) -> None:
+    def run(self, copies: Sequence[DeviceCopy]) -> None:
         """Submit copies; launches that are submitted later on the target devices see the bytes.
 
         Raises as `hcq.Queue.submit` and `hcq.Device.alloc`.
         """
-        direct: dict[int, list[Copy]] = {}
+        direct: dict[int, list[DeviceCopy]] = {}
         for copy in copies:
             if copy.size and self.path(copy):
                 direct.setdefault(copy.target, []).append(copy)
@@ -70,7 +70,7 @@ class Transport:
             if copy.size and not self.path(copy):
                 self._staged(copy)
 
-    def path(self, copy: Copy) -> bool:
+    def path(self, copy: DeviceCopy) -> bool:
         """Return whether the target accesses the source's memory, which is mapped for it if it can be."""
         if copy.source == copy.target:
             return True
@@ -83,7 +83,7 @@ class Transport:
             return False
         return True
 
-    def _direct(self, target: int, group: list[Copy]) -> None:
+    def _direct(self, target: int, group: list[DeviceCopy]) -> None:
         """Copy on a queue of the target device."""
         device = self._devices[target]
         sources = {copy.source for copy in group}
@@ -108,8 +108,8 @@ class Transport:
             later = self._devices[i].queue
             later.prepend(later.record(label="after a copy"), after=[point])
 
-    def _staged(self, copy: Copy) -> None:
-        """Copy through host memory, in pieces of which all are being downloaded while one is uploaded."""
+    def _staged(self, copy: DeviceCopy) -> None:
+        """Copy through host memory in pieces: one is uploaded while the next are downloaded."""
         source, target = self._devices[copy.source], self._devices[copy.target]
         queue = source.hcq.copies[0] if source.hcq.copies else source.queue
         staging = source.hcq.alloc(copy.size, _HOST, label="staging")

@@ -1,0 +1,143 @@
+"""The memory of a plan of a mesh, and the values that are computed from it.
+
+Memory is numbered: parts of the plan's inputs, values of earlier launches, bytes received from other devices.
+Not here: what an operation does (`rules`). Next: `partition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler.dtype import DType
+from compiler.ir.ops import Ops
+from frontend.evaluation.expr import (
+    CONV,
+    PARAM,
+    Part,
+    inside,
+    leaf_expr,
+)
+from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
+
+if TYPE_CHECKING:
+    from frontend.distributed.layout import Shape, TensorLayout
+
+HEAVY: Final = frozenset({Ops.REDUCE, Ops.GATHER, CONV, TAKE_ALONG_AXIS, SEGMENT_SUM, LAST_INDEX})
+"""Operations whose values are kept in memory instead of being computed again in a later level."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A node on all devices. `shape` is that of the whole."""
+
+    layout: TensorLayout
+    parts: tuple[Part, ...]
+    """The expression of each device, over numbers of memory (`Parts`)."""
+    shape: Shape
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCopy:
+    """A copy between the memories of two devices, by their numbers."""
+
+    source: int
+    source_memory: int
+    at: int
+    target: int
+    target_memory: int
+    to: int
+    size: int
+    target_bytes: int
+    """Bytes of the whole target memory, which the first copy into it allocates."""
+    kept: bool
+
+    def of(self, memory: dict[int, Any], copy: Callable[..., Any]) -> Any:
+        """Return `copy` of the buffers."""
+        return copy(
+            self.source, memory[self.source_memory], self.at,
+            self.target, memory[self.target_memory], self.to, self.size, self.kept,
+        )  # fmt: skip
+
+
+class Parts:
+    """The memory of a plan: numbers, the level at which each is available, what computes or copies it."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.given: list[tuple[int, int, int]] = []
+        """(memory, joint leaf, device) of the inputs."""
+        self.levels = 1
+        """Number of levels that hold something."""
+        self._level: list[int] = []
+        self._inputs: set[int] = set()
+        self._cut: dict[tuple[int, Part], int] = {}
+        self._cuts: dict[tuple[int, int], list[tuple[Part, int, int]]] = {}
+        self._exchanges: dict[int, list[PlannedCopy]] = {}
+        self._heavy: dict[Any, bool] = {}
+
+    def new(self, level: int) -> int:
+        """Return a new number of memory, which is available from a level on."""
+        self._level.append(level)
+        self.levels = max(self.levels, level)
+        return len(self._level) - 1
+
+    def input(self, leaf: int, device: int) -> int:
+        """Return the memory of a device's part of a joint leaf."""
+        number = self.new(0)
+        self._inputs.add(number)
+        self.given.append((number, leaf, device))
+        return number
+
+    def level(self, part: Part) -> int:
+        """Return the level in which a part can be computed."""
+        return max([self._level[i] for i in part[1]], default=0)
+
+    def cuts(self, level: int, device: int) -> list[tuple[Part, int, int]]:
+        """Return the intermediate outputs (part, memory, -1) of a level on a device."""
+        return self._cuts.get((level, device), [])
+
+    def exchanges(self, level: int) -> list[PlannedCopy]:
+        """Return the copies after a level."""
+        return self._exchanges.get(level, [])
+
+    def cut(self, device: int, part: Part) -> tuple[int, int]:
+        """Return (memory, level) with the elements of a part, row-major: computed in its level if needed."""
+        e, leaves = part
+        level = self.level(part)
+        while e.op is Ops.RESHAPE:
+            e, leaves = inside((e, leaves))
+        if e.op is PARAM:
+            return leaves[0], level
+        found = self._cut.get((device, (e, leaves)))
+        if found is None:
+            found = self._cut[device, (e, leaves)] = self.new(level + 1)
+            self._cuts.setdefault((level, device), []).append(((e, leaves), found, -1))
+        return found, level
+
+    def leaf_of(self, device: int, part: Part) -> Part:
+        """Return a part as memory that is computed in its level."""
+        number, _ = self.cut(device, part)
+        return leaf_expr(part[0].shape, part[0].dtype, self.names[device]), (number,)
+
+    def heavy(self, part: Part) -> bool:
+        """Return whether an expression contains an operation of `HEAVY`."""
+        e = part[0]
+        found = self._heavy.get(e)
+        if found is None:
+            found = self._heavy[e] = e.op in HEAVY or any([self.heavy((s, ())) for s in e.src])  # noqa: C419
+        return found
+
+    def copy(
+        self, level: int, source: tuple[int, int, int], target: tuple[int, int, int, int], size: int
+    ) -> None:
+        """Add a copy after a level.
+
+        `source` is (device, memory, byte), `target` (device, memory, bytes of the memory, byte).
+        """
+        self.levels = max(self.levels, level + 2)
+        self._exchanges.setdefault(level, []).append(
+            PlannedCopy(*source, target[0], target[1], target[3], size, target[2], source[1] in self._inputs)
+        )
