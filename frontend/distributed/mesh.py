@@ -102,7 +102,7 @@ class Mesh(TensorDevice):
         return self._whole(len(data), [device.write_small(data) for device in self.devices])
 
     def write_into(self, buffer: Any, at: int, data: bytes | memoryview) -> None:
-        """Copy `data` to byte `at` of memory that is whole on every device."""
+        """Copy `data` to byte `at` of memory; raises `UsageError` unless it is whole on every device."""
         if buffer.layout != WHOLE:
             raise UsageError(f"{buffer!r}: only memory that is whole on every device is written in part")
         for device, part in zip(self.devices, buffer.parts, strict=True):
