@@ -56,9 +56,10 @@ SHARES = {
 """By mode: the first seed, the programs of the quick part, and those of the slow part behind them."""
 
 
-@pytest.mark.sampled(11)
 @pytest.mark.parametrize("mode", SHARES)
-@pytest.mark.parametrize("part", ["quick", pytest.param("slow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "part", ["quick", pytest.param("slow", marks=[pytest.mark.slow, pytest.mark.landing])]
+)
 def test_programs_agree_with_the_oracle(mode: str, part: str) -> None:
     first, quick, slow = SHARES[mode]
     shares = {"quick": range(first, first + quick), "slow": range(first + quick, first + quick + slow)}
@@ -69,6 +70,7 @@ def test_programs_agree_with_the_oracle(mode: str, part: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("mode", ["graphs", "chains"])
 @pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
 def test_graphs_on_emulated_gpus_agree_with_the_oracle(

@@ -13,7 +13,7 @@ from tests.guests import bad_cases, bad_run, build_bad
 TWINS = [(name, kernel) for name in bad_cases.ARCHIVES for kernel in bad_cases.launches_of(name)]
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(("name", "kernel"), TWINS, ids=map("-".join, TWINS))
 def test_mistakes_are_named_with_their_line_and_right_kernels_are_not(name: str, kernel: str):
     broken = bad_run.findings(name, kernel, fixed=False)

@@ -41,7 +41,7 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
         assert row["commit"]
 
 
-@pytest.mark.slow
+@pytest.mark.landing
 def test_queue_cases_run_on_scripted_amd_queues(capsys: pytest.CaptureFixture[str]) -> None:
     assert host_time.main(["amd-queues", "--quick"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
