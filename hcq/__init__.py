@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         SetSignal,
         Timestamp,
         Wait,
+        WaitMemory,
         Write,
     )
     from hcq.config import Config
@@ -118,6 +119,7 @@ __all__ = [
     "UsageTypeError",
     "UsageZeroDivisionError",
     "Wait",
+    "WaitMemory",
     "Word",
     "Write",
     "counting",
@@ -128,7 +130,7 @@ __all__ = [
 
 _HOMES = {
     "commandbuffer": "CommandBuffer",
-    "commands": "Barrier Command Copy Exec Fill Indirect Scope SetSignal Timestamp Wait Write",
+    "commands": "Barrier Command Copy Exec Fill Indirect Scope SetSignal Timestamp Wait WaitMemory Write",
     "config": "Config",
     "counters": "Counters KernelCounters counting",
     "device": "Device",

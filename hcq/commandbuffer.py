@@ -18,6 +18,7 @@ from hcq.commands import (
     SetSignal,
     Timestamp,
     Wait,
+    WaitMemory,
     Write,
     declared,
     operands,
@@ -72,6 +73,17 @@ class CommandBuffer:
             self.commands.append(Wait(*_of_point(point)))
         else:
             self.commands.append(Wait(*_of_signal(point, value)))
+        return self
+
+    def wait_memory(self, src: Pointer, value: Word) -> Self:
+        """Wait until the u64 at the start of a buffer is >= `value`; see `WaitMemory`.
+
+        Raises `UsageError` for an address that is no multiple of 8, fewer than 8 bytes, memory that is not
+        coherent and a value beyond 31 bits; `UsageTypeError` for other classes.
+        """
+        command = WaitMemory(src, value)
+        self.add(command)
+        command.va  # noqa: B018 - it checks the memory
         return self
 
     def signal(self, point: Point | Signal, value: Word | None = None) -> Self:

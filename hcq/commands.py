@@ -175,6 +175,44 @@ class Wait(Command):
 
 
 @dataclass(slots=True)
+class WaitMemory(Command):
+    """Wait until the u64 at the start of `src`, a buffer of coherent memory, is >= `value`.
+
+    `value` is below 2^31, as is what the memory gets: some engines compare 32 bits circularly. It takes no
+    part in hazards, as other work writes the memory meanwhile; validation does not see the order that it
+    gives. Encoders treat it as a `Wait` for the signal that it is itself.
+    """
+
+    memory = (Range("src", "x", "nbytes", align=8, verb="wait for"),)
+    numbers = ("value",)
+
+    src: Pointer
+    value: Word
+
+    nbytes: ClassVar[int] = 8
+    file: ClassVar[int] = 0
+    """As a signal that others may set (`Signal.file`)."""
+    device: ClassVar[object] = None
+
+    @property
+    def signal(self) -> WaitMemory:
+        """Itself."""
+        return self
+
+    @property
+    def va(self) -> int:
+        """The address. Raises `UsageError` for memory that is not coherent, and for an open pointer."""
+        src = self.src
+        if not isinstance(src, Buffer):
+            raise UsageError(f"wait for memory: wanted a Buffer, seen {src!r}: it cannot be left open")
+        if not (src.spec.coherent or src.device.info.host_addressable):
+            raise UsageError(f"wait for {src!r}: wanted coherent memory, hcq.BufferSpec(coherent=True)")
+        if isinstance(self.value, int) and not 0 <= self.value < 1 << 31:
+            raise UsageError(f"wait for {src!r}: wanted a value of 31 bits, seen {self.value}")
+        return int(src.va)
+
+
+@dataclass(slots=True)
 class SetSignal(Command):
     """Store `value` to the slot at `signal.va` once all earlier commands are complete and visible to all."""
 

@@ -141,6 +141,9 @@ class DriverDevice(Protocol):
     def ring(self, kind: QueueKind, index: int) -> Ring:
         """Make the ring of queue `index` of a kind. Called once for each queue."""
 
+    def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
+        """Set the priority of a queue, -3 to 3, kept by `recover`, or raise `UnsupportedError`."""
+
     def encoder(self, kind: QueueKind, index: int) -> Encoder:
         """Make an encoder for a queue, whose ring exists already."""
 

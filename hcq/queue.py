@@ -106,6 +106,7 @@ class Queue:
         self.crumbs = Breadcrumbs(device, self.label) if config().breadcrumbs else None
         """The commands that finished and began last; None: they are not recorded."""
         self.limits = TimeLimits(emulated=device.emulated)
+        self._priority = 0
         self._ending: SubmitTemplate | None = None
         """The prebuilt end of a direct submission; None before the first one."""
 
@@ -437,6 +438,32 @@ class Queue:
         except IndexError:
             return None
         return point if point.value <= self.timeline.last.value else None
+
+    @property
+    def priority(self) -> int:
+        """The priority among the queues of the device, -3 to 3; 0 unless it was set."""
+        return self._priority
+
+    @priority.setter
+    def priority(self, level: int) -> None:
+        """The priority among the queues of the device; setting it takes effect for work in flight too.
+
+        Setting raises `UsageError` for another level, `UnsupportedError` for a queue without priorities,
+        `DriverError` if the kernel driver refuses it; then it stays as it was.
+        """
+        if not isinstance(level, int) or not -3 <= level <= 3:
+            raise UsageError(f"priority of {self!r}: wanted -3 to 3, seen {level!r}")
+        if self.refusal is not None:
+            raise self.refusal()
+        with self.lock:
+            self.device.driver.set_priority(self.kind, self.index, level)
+            self._priority = level
+
+    @property
+    def idle(self) -> bool:
+        """Whether all submissions so far are complete or lost. Asks no driver; sends nothing."""
+        last = self.timeline.last
+        return last.over() and not self.prepended.commands and self.timeline.value == last.value
 
     def end(self) -> Point:
         """Return the point at which all submissions so far are complete, interrupted ones included.

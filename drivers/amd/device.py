@@ -33,7 +33,7 @@ from drivers.amd.rings import AnyEncoder, AnyRing, Rings
 from drivers.amd.shared_memory import AmdSharedMemory
 from drivers.amd.topology import AmdGpu
 from drivers.kernel import PAGE, tracker_of, view_at
-from drivers.shared.driver import not_shared
+from drivers.shared.driver import no_priority, not_shared
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.counters import Counters
 from hcq.driver import Allocation, BufferSpec, DriverDevice, Place, QueueKind
@@ -227,6 +227,13 @@ class AmdDevice:
     def ring(self, kind: QueueKind, index: int) -> AnyRing:
         """Return the ring of a queue, created on first use. Raises `UsageError` if there is no such queue."""
         return self._rings.ring(kind, index)
+
+    def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
+        """Set the priority of a compute queue; see `hcq.driver.DriverDevice.set_priority`."""
+        if kind is not QueueKind.COMPUTE:
+            raise no_priority(f"{kind.value} queues of {self.name}", "the kernel orders compute queues alone")
+        with self._lock:
+            self.ring(kind, index).queue.set_priority(level)
 
     def encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
         """Return the encoder of a queue, created on first use."""

@@ -64,6 +64,7 @@ class Pm4Encoder:
         self.table = neutral.CommandTable()
         self.table |= {
             neutral.Wait: self._wait,
+            neutral.WaitMemory: self._wait,
             neutral.SetSignal: self._signal,
             neutral.Timestamp: self._timestamp,
             neutral.Barrier: self._barrier,
@@ -113,7 +114,7 @@ class Pm4Encoder:
         out.words += words
         return at
 
-    def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
+    def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
         value = command.value
         if isinstance(value, int):
             out.words += self.words.wait(command.signal.va, comparable(value))

@@ -73,6 +73,7 @@ class SdmaEncoder:
         self._table = neutral.CommandTable()
         self._table |= {
             neutral.Wait: self._wait,
+            neutral.WaitMemory: self._wait,
             neutral.SetSignal: self._signal,
             neutral.Timestamp: self._timestamp,
             neutral.Barrier: self._barrier,
@@ -137,7 +138,7 @@ class SdmaEncoder:
 
         return CopyWords(copy=self.copy_words, signalled=signalled, late=_LATE, hint=_LATE_HINT)
 
-    def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
+    def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
         value = command.value
         if isinstance(value, int):
             out.words += self.poll(command.signal.va, comparable(value))

@@ -191,11 +191,13 @@ class Kfd:
         context: tuple[int, int] = (0, 0),
         control_stack: int = 0,
         mes: bool = False,
+        level: int = 0,
     ) -> tuple[int, int]:
         """Create a queue; return its id and its doorbell's offset (`layouts.kfd.MmapOffset`).
 
         `ring`, `eop` (end-of-pipe buffer) and `context` (context-save area of one XCC) are (address, bytes);
-        (0, 0): none. `control_stack` is in bytes. `mes`: the firmware MES schedules queues, for the hint of
+        (0, 0): none. `control_stack` is in bytes. `level` is a key of
+        `layouts.QUEUE_PRIORITIES`. `mes`: the firmware MES schedules queues, for the hint of
         an error. Raises `BringUpError` for a context-save area without a control stack, which Linux refuses
         without a reason.
         """
@@ -212,7 +214,7 @@ class Kfd:
             gpu_id=gpu_id,
             queue_type=kind,
             queue_percentage=int(QueuePercentage(PERCENT=layouts.MAX_QUEUE_PERCENTAGE)),
-            queue_priority=layouts.QUEUE_PRIORITY,
+            queue_priority=layouts.QUEUE_PRIORITIES[level],
             eop_buffer_address=eop[0],
             eop_buffer_size=eop[1],
             ctx_save_restore_address=context[0],
@@ -228,8 +230,13 @@ class Kfd:
         )
         return reply.queue_id, reply.doorbell_offset
 
-    def update_queue(self, queue: int, *, ring: tuple[int, int], active: bool, mes: bool = False) -> None:
-        """Deactivate a queue, which saves its waves, or activate it again. `ring` is (address, bytes)."""
+    def update_queue(
+        self, queue: int, *, ring: tuple[int, int], active: bool, mes: bool = False, level: int = 0
+    ) -> None:
+        """Deactivate a queue, which saves its waves, or activate it again; set its priority.
+
+        `ring` is (address, bytes), `level` a key of `layouts.QUEUE_PRIORITIES`.
+        """
         percent = layouts.MAX_QUEUE_PERCENTAGE if active else 0
         self._call(
             Call.UPDATE_QUEUE,
@@ -238,7 +245,7 @@ class Kfd:
                 queue_id=queue,
                 ring_size=ring[1],
                 queue_percentage=int(QueuePercentage(PERCENT=percent)),
-                queue_priority=layouts.QUEUE_PRIORITY,
+                queue_priority=layouts.QUEUE_PRIORITIES[level],
             ),
             mes=mes,
         )

@@ -117,6 +117,8 @@ class HwQueue:
         self.label = label
         self._kfd, self._doorbells, self._facts = kfd, doorbells, facts
         self.created = False
+        self.level = 0
+        """The priority, a key of `layouts.kfd.QUEUE_PRIORITIES`."""
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
 
@@ -175,6 +177,7 @@ class HwQueue:
             context=(self.area.va, facts.areas.context) if self.area else (0, 0),
             control_stack=facts.areas.control_stack if self.area else 0,
             mes=facts.mes,
+            level=self.level,
         )
         self.number, self.created = queue, True
         """`number`: the queue's id in KFD."""
@@ -234,7 +237,7 @@ class HwQueue:
             FORMAT=aql.FORMAT[generation],
         )
         ring = self.ring.va, self.ring.size
-        self._kfd.update_queue(self.number, ring=ring, active=False, mes=facts.mes)
+        self._kfd.update_queue(self.number, ring=ring, active=False, mes=facts.mes, level=self.level)
         aql.Queue.store(
             view,
             compute_tmpring_size=backing.tmpring,
@@ -243,7 +246,13 @@ class HwQueue:
             scratch_backing_memory_byte_size=backing.xcc_bytes if facts.choices.aql_scratch == "xcc" else 0,
             scratch_wave64_lane_byte_size=backing.lane_bytes,
         )
-        self._kfd.update_queue(self.number, ring=ring, active=True, mes=facts.mes)
+        self._kfd.update_queue(self.number, ring=ring, active=True, mes=facts.mes, level=self.level)
+
+    def set_priority(self, level: int) -> None:
+        """Set the priority of the queue, now and when it is created again."""
+        ring = self.ring.va, self.ring.size
+        self._kfd.update_queue(self.number, ring=ring, active=True, mes=self._facts.mes, level=level)
+        self.level = level
 
     def destroy(self) -> None:
         """Destroy the queue, even if kernels run; its memory is kept. Idempotent.

@@ -229,6 +229,14 @@ class CpuDevice:
             raise UsageError(f"the cpu has no {kind.value} queue {index}")
         return self._rings[kind, index]
 
+    def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
+        """Raise `UnsupportedError`: all queues share the workers and the threads that wait."""
+        del index, level
+        raise UnsupportedError(
+            f"{kind.value} queues of cpu:{self.info.index} have no priorities: all share its workers\n"
+            "hint: set the priority of the process (nice)"
+        )
+
     def encoder(self, kind: QueueKind, index: int) -> CpuEncoder:
         """Return an encoder for a kind of queue; `index` has no effect."""
         del index

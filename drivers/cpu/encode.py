@@ -22,6 +22,7 @@ from hcq.commands import (
     SetSignal,
     Timestamp,
     Wait,
+    WaitMemory,
     Write,
     address,
 )
@@ -58,6 +59,7 @@ class CpuEncoder:
         self._encoders = CommandTable()
         self._encoders |= {
             Wait: self._wait,
+            WaitMemory: self._wait,
             SetSignal: _set_signal,
             Timestamp: _timestamp,
             Barrier: _barrier,
@@ -74,7 +76,7 @@ class CpuEncoder:
         for command in commands:
             encoders[command.__class__](command, out)
 
-    def _wait(self, command: Wait, out: PushBuffer) -> None:
+    def _wait(self, command: Wait | WaitMemory, out: PushBuffer) -> None:
         signal, value = command.signal, command.value
         foreign = int(signal.file >= 0 or self._foreign(signal.device))
         if value.__class__ is int:

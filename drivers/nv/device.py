@@ -33,7 +33,7 @@ from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Handles, NvGpu, open_objects, query_gpu
 from drivers.nv.vaspace import NvVaSpace
-from drivers.shared.driver import check_queue, not_shared
+from drivers.shared.driver import check_queue, no_priority, not_shared
 from drivers.shared.uploader import MEMORY_BYTES, Uploader
 from hcq.counters import Counters
 from hcq.driver import Allocation, BufferSpec, DriverDevice, Place, QueueKind
@@ -226,6 +226,13 @@ class NvDevice:
                 words += self._local.words(all_sms=self.choices.all_sms)
         ring.code_epoch, ring.local_epoch = self._code_epoch, self._local.epoch
         return words
+
+    def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
+        """Raise `UnsupportedError`: no control for it is known here."""
+        del index, level
+        raise no_priority(
+            f"{kind.value} queues of {self.name}", "no control call that sets one is known here"
+        )
 
     def encoder(self, kind: QueueKind, index: int) -> NvEncoder:
         """Return an encoder for a queue. Raises as `ring` does, which it calls for a compute queue."""

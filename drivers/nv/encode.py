@@ -85,6 +85,7 @@ class NvEncoder:
         self._table = neutral.CommandTable()
         self._table |= {
             neutral.Wait: self._wait,
+            neutral.WaitMemory: self._wait,
             neutral.SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
             neutral.Timestamp: self._timestamp,
             neutral.Barrier: self._barrier,
@@ -130,7 +131,7 @@ class NvEncoder:
         if execute not in push.HALF_WIDTH:
             out.patch_word(at + 4, value >> 32, width=32)
 
-    def _wait(self, command: neutral.Wait, out: PushBuffer) -> None:
+    def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
         self._semaphore(out, command.signal.va, command.value, push.ACQUIRE)
 
     def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:

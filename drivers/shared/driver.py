@@ -54,6 +54,11 @@ def not_shared(name: str, why: str) -> UnsupportedError:
     )
 
 
+def no_priority(queues: str, why: str) -> UnsupportedError:
+    """Return the error of queues without priorities."""
+    return UnsupportedError(f"{queues} have no priorities: {why}\nhint: leave it at 0, or split the work")
+
+
 def device_info(  # noqa: PLR0917 - the facts that differ
     driver: str, index: int, name: str, arch: str, vram_bytes: int, units: int, limits: dict[str, int]
 ) -> DeviceInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz import queue_calls
+from tests.fuzz import queue_calls, stress
 from tests.fuzz.queue_faults import FAULTS
 from tests.fuzz.queue_kernels import Stage
 from tests.fuzz.queue_programs import Maker, apply, conflict, start, touched
@@ -117,3 +117,17 @@ def test_calls_with_arguments_of_any_class_raise_errors_of_the_project() -> None
 def test_an_error_that_is_not_the_projects_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_calls, "TABLE", (lambda _: {}["x"],))
     assert "KeyError: 'x'" in unexpected_calls(0, 1, ["cpu"])[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        (["cpu"] * 3, 400),
+        pytest.param(["cpu"] * 3, 20_000, marks=pytest.mark.landing),
+        pytest.param(["nv-emu", "nv-emu", "cpu"], 2000, marks=pytest.mark.landing),
+        pytest.param(["amd-emu", "cpu", "cpu"], 2000, marks=pytest.mark.landing),
+    ],
+    ids=["cpu", "cpu-long", "nv", "amd"],
+)
+def test_threads_that_submit_to_all_queues_agree_with_a_sequential_run(names: list[str], count: int) -> None:
+    assert not stress.differing(7, 1, names, count, 4)

@@ -267,6 +267,9 @@ class FakeDevice:
         self.rings.append(FakeRing(self, kind, index))
         return self.rings[-1]
 
+    def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
+        raise UnsupportedError(f"{kind} {index} has no priority {level}")
+
     def encoder(self, _kind: QueueKind, _index: int) -> FakeEncoder:
         return FakeEncoder(self)
 

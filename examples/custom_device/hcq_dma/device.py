@@ -73,6 +73,10 @@ class DmaDevice:
             raise UsageError(f"dma-emu has one {kind.value} queue, number 0, and not {index}")
         return self._engines.setdefault((kind, index), Engine(f"dma {kind.value}", self._changed))
 
+    def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
+        """Refuse: the engines of all queues are threads alike."""
+        raise UnsupportedError(f"{kind.value} queue {index} has no priorities, seen {level}")
+
     def encoder(self, kind: QueueKind, index: int) -> DmaEncoder:
         """Return an encoder; all queues take the same packets."""
         del kind, index

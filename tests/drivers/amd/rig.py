@@ -362,6 +362,10 @@ class Rig:
         """Return a ring."""
         return self.rings.setdefault((kind, index), Ring(self, kind))
 
+    def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
+        """Refuse."""
+        raise UnsupportedError(f"{kind} {index} has no priority {level}")
+
     def encoder(self, kind: QueueKind, index: int = 0) -> Pm4Encoder | AqlEncoder | SdmaEncoder:
         """Return an encoder; all queues are alike."""
         del index

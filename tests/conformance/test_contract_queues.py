@@ -1,0 +1,71 @@
+"""Queues: idle or not, priorities, and waits for values in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+import hcq
+from tests.conformance.conftest import SHARED, Lab, read
+from tests.limits import HANG_S
+
+
+def test_a_queue_is_idle_when_its_work_is_done(lab: Lab) -> None:
+    assert [lab.queue.idle, lab.other.idle] == [True, True]
+    gate = lab.device.signal(host_set=True)
+    point = lab.queue.submit(lab.queue.record().wait(gate, 1))
+    assert [lab.queue.idle, lab.other.idle] == [False, True]
+    gate.value = 1
+    point.wait(timeout_s=HANG_S)
+    assert [lab.queue.idle, lab.other.idle] == [True, True]
+
+
+@pytest.mark.parametrize("copies", [False, True], ids=["compute", "copy"])
+def test_a_queue_waits_for_a_value_in_memory(lab: Lab, copies: bool) -> None:  # noqa: FBT001 - a parameter
+    queue = lab.copies if copies else lab.queue
+    other = lab.other if copies else lab.copies
+    flag = lab.device.alloc(16, SHARED, label="flag")
+    flag.host()[:] = bytes(16)
+    out = lab.words([1])
+    later = queue.submit(queue.record().wait_memory(flag.view(8), 3).copy(out, lab.words([7]), 4))
+    for value in (1, 2):
+        other.submit(other.record().write(flag.view(8), value, bits=64)).wait(timeout_s=HANG_S)
+        assert not later.passed()
+    other.submit(other.record().write(flag.view(8), 5, bits=64)).wait(timeout_s=HANG_S)
+    later.wait(timeout_s=HANG_S)
+    assert read(out) == [7]
+    flag.host().cast("Q")[0] = 9  # the host may write it too
+    queue.submit(queue.record().wait_memory(flag, 9)).wait(timeout_s=HANG_S)
+
+
+def test_waits_for_memory_that_cannot_work_are_refused(lab: Lab) -> None:
+    commands = lab.queue.record()
+    words = lab.words(4)
+    for src, value, text in (
+        (words.view(4), 1, "multiple of 8"),
+        (words.view(8, 4), 1, "has 4 bytes, 8 were"),
+        (words, 1 << 31, "31 bits"),
+        (hcq.Param("p"), 1, "cannot be left open"),
+    ):
+        with pytest.raises(hcq.UsageError, match=text):
+            commands.wait_memory(src, value)
+    if not lab.device.info.host_addressable:
+        with pytest.raises(hcq.UsageError, match="coherent"):
+            commands.wait_memory(lab.device.alloc(8), 1)
+
+
+def test_a_priority_is_set_or_refused(lab: Lab) -> None:
+    with pytest.raises(hcq.UsageError, match="wanted -3 to 3, seen 4"):
+        lab.queue.priority = 4
+    with pytest.raises(hcq.UnsupportedError, match="priorities"):
+        lab.copies.priority = 1
+    out = lab.words([0])
+    try:
+        for level in (3, -3, 0, 1):
+            lab.queue.priority = level
+            lab.queue.submit(lab.run(lab.queue.record(), "count", out)).wait(timeout_s=HANG_S)
+            assert lab.queue.priority == level
+        assert read(out) == [4]
+    except hcq.UnsupportedError as error:
+        assert "hint:" in str(error)  # noqa: PT017 - the queue stays as it was
+        assert lab.queue.priority == 0
+        assert "amd" not in lab.device.name
