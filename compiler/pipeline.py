@@ -70,7 +70,10 @@ def written(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
 
 
 def planned(ast: UOp, target: Target) -> tuple[UOp, LoopNest]:
-    """Return a kernel after all passes over its AST, and its plan: the best proposal of all proposers."""
+    """Return a kernel after all passes over its AST, and its plan: the best proposal of all proposers.
+
+    Raises `CompileError` for a chain that has no plan on a GPU (`online_product.propose`).
+    """
     found = best(prepared(ast), target)
     return found.ast, found.plan
 
@@ -106,7 +109,10 @@ class Steps:
 
 
 def lower(ast: UOp, target: Target, plan: LoopNest | None = None) -> tuple[str, LoopNest]:
-    """Return a kernel's IR text and its plan. With a given plan, the AST is not transformed."""
+    """Return a kernel's IR text and its plan.
+
+    With a given plan, the AST is not transformed. Raises as `steps`.
+    """
     made = steps(ast, target, plan)
     return made.ir, made.plan
 
@@ -118,7 +124,7 @@ def steps(
 
     `planned`, or `planned_by` with a choice; `nest_check.verify` (plans with threads), `to_lines` (linearize,
     prune, verify), `Target.render`. `text` is that of `kernel_key`, for callers that have it. Raises
-    `CompileError` if the plan or the lines do not pass their check.
+    `CompileError` if the plan or the lines do not pass their check, and as `planned` and `planned_by`.
     """
     args, name, given = arguments(ast), kernel_name(ast, text), ast
     if plan is None:

@@ -192,7 +192,8 @@ def compile_texts(
 def serve(arch: str) -> None:
     """Serve requests on stdin until it is closed, in a worker process; other output goes to stderr.
 
-    A request that fails is answered with its error; malformed texts raise `UsageError`.
+    A request that fails is answered with its error, if that is an `HcqError`. Any other error, as of a text
+    that no `kernel_key` made, ends the process.
     """
     from compiler.compile import compile_uncached  # noqa: PLC0415  # the worker's own imports
     from compiler.ir.serialize import parse_kernel  # noqa: PLC0415

@@ -64,7 +64,7 @@ def _as_parameter(made: Kind, like: Tensor) -> Kind:
 def reduced(self: Tensor) -> tuple[Any, ...]:
     """Return the state for pickle: elements, shape, dtype, device, requires_grad, whether it is a parameter.
 
-    Computes the tensor and reads it.
+    Computes the tensor and reads it; raises as `Tensor.tobytes`.
     """
     parameter = hasattr(self, "state") and self.state.parameter
     about = (self.shape, self.dtype.name, self.device, decided(self), parameter)

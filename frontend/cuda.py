@@ -28,7 +28,10 @@ def get_device_name(device: int = 0) -> str:
 
 
 def synchronize(device: int | str = 0) -> None:
-    """Wait for all work of a GPU, given by number or name. Raises `UsageError` if there is none."""
+    """Wait for all work of a GPU, given by number or name.
+
+    Raises `UsageError` if there is none, and as `hcq.Device.sync`.
+    """
     Device[f"cuda:{device}" if isinstance(device, int) else device].hcq.sync()
 
 

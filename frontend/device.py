@@ -144,7 +144,10 @@ class TensorDevice:
         queue.prepend(queue.record(label="after upload"), after=[point])
 
     def write_small(self, data: bytes) -> hcq.Buffer:
-        """Return new host-visible memory that contains `data`, for a few bytes that kernels read in place."""
+        """Return new host-visible memory that contains `data`, for a few bytes that kernels read in place.
+
+        Raises as `hcq.Device.alloc`.
+        """
         buffer = self.hcq.alloc(len(data), self._visible)
         buffer.borrow()[: len(data)] = data
         return buffer
@@ -166,7 +169,10 @@ class TensorDevice:
         return memoryview(bytes(staging.borrow()[:nbytes]))
 
     def copied(self, buffer: hcq.Buffer) -> hcq.Buffer:
-        """Return a new buffer with the same contents. The copy runs in order with the launches."""
+        """Return a new buffer with the same contents. The copy runs in order with the launches.
+
+        Raises as `hcq.Device.alloc` and `hcq.Queue.submit`.
+        """
         new = self.alloc(buffer.size)
         self.queue.submit(self.queue.record(label="copy on write").copy(new, buffer))
         return new
@@ -179,7 +185,8 @@ class TensorDevice:
         """Recover from a fault of the device; see `hcq.Device.recover`.
 
         Tensors keep their values. A tensor that was being computed or written when the fault occurred raises
-        the fault's error until it is assigned to. Captured functions can be used again.
+        the fault's error until it is assigned to. Captured functions can be used again. Raises as
+        `hcq.Device.recover`.
         """
         with LOCK:
             self.hcq.poll_driver()

@@ -131,11 +131,12 @@ def exported(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> object:
-    """Return a DLPack capsule, of version 0, of the value in host memory. Computes the tensor and waits.
+    """Return a DLPack capsule, of version 0 whatever `max_version` is, of the value in host memory.
 
-    Of a tensor on a cpu device it is the tensor's memory unless `copy` is true; of others it is a copy.
-    Raises `BufferError` for `copy=False` where a copy is needed, for another `dl_device` than the host, and
-    for a `stream`; `UsageError` for a tensor whose value cannot be read, as inside a captured function.
+    Computes the tensor and waits. Of a tensor on a cpu device it is the tensor's memory unless `copy` is
+    true; of others it is a copy. Raises `BufferError` for `copy=False` where a copy is needed, for another
+    `dl_device` than the host, and for a `stream`; `UsageError` for a tensor whose value cannot be read, as
+    inside a captured function.
     """
     if stream is not None or (dl_device is not None and tuple(dl_device) != CPU):
         raise BufferError(f"DLPack: wanted host memory and no stream, saw the device {dl_device}, {stream}")

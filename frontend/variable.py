@@ -154,7 +154,7 @@ class Sum:
 class Bound:
     """A bound variable times a number plus a number; made by `Variable.bind` and by arithmetic.
 
-    Arithmetic with tensors gives tensors. `UsageTypeError` for an operand that is no whole number.
+    Arithmetic with tensors gives tensors. Any other operand that is no whole number raises `UsageTypeError`.
     """
 
     variable: Variable

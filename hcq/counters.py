@@ -281,7 +281,7 @@ class Counts(Protocol):
     """The part of a driver's device that counts; `hcq.driver.DriverDevice` implements it."""
 
     def count(self, into: Counters | None) -> Counters | None:
-        """Count into `into` from now on; return the object that was counted into before."""
+        """Count into `into` from now on, None: not at all; return the object that was counted into before."""
 
 
 class Countable(Protocol):

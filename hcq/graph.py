@@ -86,7 +86,7 @@ class Graph:
         """Return a new parameter, whose value is given at each replay: a number, or a buffer.
 
         A number must fit `bits` bits, with a sign if `signed`; a buffer must have at least `size` bytes.
-        Replays take values in the order of these calls. `name` appears in errors.
+        Replays take values in the order of these calls. `name` appears in errors. Raises as `Param`.
         """
         param = Param(name, bits, signed, size)
         self.params.append(param)
@@ -97,7 +97,8 @@ class Graph:
 
         The commands are read at `compile`; do not record into them afterwards. Raises `UsageError` for
         commands of another kind of queue, `after` that is no sequence of this graph's nodes, a closed buffer
-        or program, and a buffer that the device cannot access; `UsageTypeError` for another class.
+        or program, and a buffer that the device cannot access; `UsageTypeError` for another class. A buffer
+        that was closed with `reason=` raises that error.
         """
         if not isinstance(commands, CommandBuffer) or not hasattr(queue, "submit"):
             raise UsageTypeError(

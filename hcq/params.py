@@ -172,7 +172,7 @@ def check_values(values: Mapping[Param, Value]) -> None:
 
 
 def look_up(param: Param, values: Mapping[Param, Value] | None) -> Value:
-    """Return the value given for `param`. Raises `UsageError` if there is none."""
+    """Return the value given for `param`. Raises `UsageError` if there is none, or no `values` are."""
     value = None if values is None else values.get(param)
     if value is None:
         given = ", ".join(other.name for other in values or ()) or "nothing"

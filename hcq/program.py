@@ -326,7 +326,10 @@ class Program:
     def check_cooperative(
         self, groups: tuple[Word, Word, Word], threads: Dim3, cluster: Dim3 | None = None
     ) -> None:
-        """Raise `UsageError` unless all workgroups of a grid run at the same time; also as `residency`."""
+        """Raise `UsageError` unless all workgroups of a grid run at once, and are no parameters.
+
+        Also as `residency`.
+        """
         known = [one for one in groups if isinstance(one, int)]
         if len(known) < len(groups):
             raise UsageError(f"kernel {self.name}: {groups} workgroups; a cooperative grid cannot be open")

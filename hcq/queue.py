@@ -388,7 +388,7 @@ class Queue:
         self._encoder.encode(commands, pushbuffer)
 
     def send(self, commands: list[Command], values: Mapping[Param, Value] | None = None) -> Point:
-        """Submit commands without validation. The caller holds the lock."""
+        """Submit commands without validation. The caller holds the lock. Raises as `submit`."""
         return self._send(commands, values, commands)
 
     def wait_for(self, points: Sequence[Point], timeout_s: float | None = None) -> None:

@@ -40,7 +40,7 @@ def command(name: str, doc: str | None) -> ArgumentParser:
     """Return the parser of `python -m NAME`.
 
     Its help is the docstring of the module with its line breaks, without the pointers to other modules and
-    without a first line that repeats the usage.
+    without a first line that repeats the usage; `doc` None: it has none.
     """
     text = _USAGE.sub("", _POINTERS.sub("", doc or "")).strip()
     return ArgumentParser(

@@ -231,7 +231,7 @@ def combine(b: Builder, op: str, dtype: DType, total: Line, value: Line) -> Line
 
 
 def across(b: Builder, op: str, dtype: DType, total: Line) -> Line:
-    """Reduce the lanes of a register, as a tree over halves."""
+    """Reduce the lanes of a register, a power of two, as a tree over halves."""
     if total.op == "const":
         return b.const(total.dtype, total.arg) if isinstance(total.arg, int | float) else total
     width = total.lanes

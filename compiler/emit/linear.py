@@ -158,7 +158,7 @@ class LineBlock:
 
 
 class Loop:
-    """A counted loop with carried values."""
+    """A counted loop with carried values (`phis`, `results`); `end` is None while it is open."""
 
     __slots__ = ("body", "end", "index", "phis", "results")
 
@@ -171,7 +171,10 @@ class Loop:
 
 
 class Branch:
-    """Lines that run if a condition is true, and the values after them."""
+    """Lines that run if a condition is true, and the values after them (`joins`).
+
+    `end` is None while it is open.
+    """
 
     __slots__ = ("body", "end", "head", "joins")
 
@@ -329,7 +332,10 @@ _UNKNOWN: tuple[int, Callable[[Line], str], int] = (-1, lambda _line: "unknown o
 
 
 def verify(lines: list[Line]) -> None:
-    """Raise CompileError when a line uses what is not defined above it in an open scope, or mixes types."""
+    """Raise CompileError when a line uses what is not defined above it in an open scope.
+
+    Also when it mixes types, has another number of sources than its operation, or an unknown operation.
+    """
     defined: set[Line] = set()
     starts: list[int] = []
     for position, line in enumerate(lines):

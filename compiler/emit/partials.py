@@ -260,7 +260,7 @@ class RowScratch:
         return self.b.line("scratch", POINTER, 1, (), (kind, count, self.rows.index(row)))
 
     def stores(self, family: Sequence[UOp]) -> list[Callable[[], None]]:
-        """Return for each row that a family of REDUCEs fills what stores its current value."""
+        """Return for each row that a family of REDUCEs fills a function that stores its current value."""
         return [partial(self._store, row) for row in self.rows if row.filler in family]
 
     def _store(self, row: ScratchRow) -> None:

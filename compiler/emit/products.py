@@ -101,7 +101,7 @@ def multiplied(
     b: Builder, op: MatrixOp | None, left: Sequence[list[Line]], right: Sequence[list[Line]],
     sums: list[Line]
 ) -> list[Line]:  # fmt: skip
-    """Return the accumulators of each operation, or of multiply-adds, with its products added."""
+    """Return the accumulators of each operation, or (`op` None) of multiply-adds, with its products added."""
     pairs = zip([(x, y) for x in left for y in right], sums, strict=True)
     if op is None:
         return [b.fma(x[0], y[0], total) for (x, y), total in pairs]
@@ -125,7 +125,7 @@ def vector_of(b: Builder, sources: list[tuple[Line, int]]) -> Line:
 
 
 def multiply_add(b: Builder, op: MatrixOp | None, x: Line, y: Line, total: Line) -> Line:
-    """Return the total with one product added in every lane, by an operation on words or a multiply-add.
+    """Return the total with one product added in every lane, by an operation on words or (None) multiply-add.
 
     Words of one lane are those of all. Fewer lanes than the narrowest operation has are filled with zeros.
     """

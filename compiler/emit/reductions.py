@@ -170,7 +170,7 @@ class ReductionLoops:
     def run(self, home: LineBlock) -> Line | None:
         """Write the loops inside `home`, and record the results with `Emitter.finish`.
 
-        Results that are one bundle are returned instead.
+        Results that are one bundle are returned instead; otherwise None is.
         """
         self.b.cursor = home
         totals = self._level(0, self._identities())

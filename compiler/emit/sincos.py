@@ -1,10 +1,9 @@
 """sin and cos of any argument as plain arithmetic in the linear form, for float32 and float64, strict.
 
 Small arguments are reduced by three words of pi/2. Large ones are reduced, in a branch that rarely runs, by
-as many bits of 2/pi as their exponent requires (Payne and Hanek). `transcendental` documents the polynomials
-and the asserted errors.
-
-Next: `transcendental`, whose table lists these functions.
+as many bits of 2/pi as their exponent requires (Payne and Hanek). Not here: other functions, and the text on
+the polynomials and the asserted errors (`transcendental`). Next: `transcendental`, whose table lists these
+functions.
 """
 
 # ruff: noqa: D403 - docstrings are formulas

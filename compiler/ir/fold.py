@@ -196,7 +196,7 @@ def fold_same(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_and(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x & x → x; x & false → false; x & true → x; two masks → their conjunction."""
+    """Fold x & x → x; x & 0 → 0; x & (all bits) → x; two masks → their conjunction."""
     a, b = src
     if a is b:
         return a
@@ -212,7 +212,7 @@ def fold_and(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_or(dtype: DType, src: Sources) -> UOp | None:
-    """Fold x | x → x; x | false → x; x | true → true."""
+    """Fold x | x → x; x | 0 → x; bools: x | true → true."""
     if src[0] is src[1]:
         return src[0]
     for x, y in (src, src[::-1]):

@@ -26,8 +26,8 @@ Number = float
 def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> Number | None:
     """Return op(values), rounded or wrapped to dtype; `source` is the dtype of the first value.
 
-    Return None if the operation is not folded: the device may round it differently, or the result or an
-    operand of BITCAST is a NaN or has no code.
+    Return None if the operation is not folded: it has no rule, its rule gives None, the device may round it
+    differently, or the result or an operand of BITCAST is a NaN or has no code.
     """
     if op is Ops.CAST:
         return convert(values[0], dtype)
@@ -46,7 +46,7 @@ def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> N
 
 
 def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the two are distinguished
-    """Cast a number: float to integer truncates and saturates, integers wrap, floats round."""
+    """Cast a number: float to integer truncates and saturates (NaN: 0), integers wrap, floats round."""
     if dtype.is_float:
         return round_to(_to_float(value, dtype), dtype)
     if dtype is dtypes.bool:

@@ -145,7 +145,8 @@ def parse_kernel(text: str) -> UOp:
     """Return the kernel of a canonical text.
 
     Raises `UsageError` for a line without its four parts, an unknown operation or dtype, and an empty text;
-    `ValueError` or `IndexError` for a malformed argument or source. The kernel is not verified.
+    `ValueError`, `SyntaxError`, `TypeError` or `IndexError` for a malformed argument or source. The kernel is
+    not verified.
     """
     from ast import literal_eval  # noqa: PLC0415 - slow to import, and used only by workers
 

@@ -76,7 +76,7 @@ class BlockSplit:
 
 
 def all_splits(p: Product, op: MatrixOp | None, target: Target) -> Iterator[BlockSplit]:
-    """Yield the candidates with a matrix operation, or of multiply-adds."""
+    """Yield the candidates with a matrix operation, or (`op` None) of multiply-adds."""
     if op is not None and op.rows and target.async_bytes == ACCESS_BYTES and _direct(p):
         for group in target.matrix:
             if group.shared and group.dtype is op.dtype:

@@ -39,7 +39,10 @@ TOTAL_BYTES = 16 << 10
 
 
 def split_of(kernel: KernelShape, model: Model, split: RangeSplit) -> RangeSplit | None:
-    """Return the split of such a sum, in place of one with vectors along the columns; None for others."""
+    """Return the split of such a sum, in place of one with vectors along the columns; None for others.
+
+    None also on targets with threads, in place, and where the matrix fits the second-level cache.
+    """
     v = split.vector
     if model.threaded or kernel.in_place or v is None or len(kernel.families) != 1:
         return None

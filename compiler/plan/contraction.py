@@ -76,7 +76,8 @@ SUMMED_AT_ONCE = 512
 def propose(kernel: KernelForm, target: Target, best: Proposal | None = None) -> Iterator[Proposal]:
     """Yield plans of a contraction, each faster than `best` and than the one before.
 
-    None of any other kernel, and where a register tile does not pay.
+    None of any other kernel or one in place, on a target with threads, and where a register tile does not
+    pay.
     """
     if target.threads > 1 or kernel.shape.in_place:
         return
@@ -95,7 +96,8 @@ def propose(kernel: KernelForm, target: Target, best: Proposal | None = None) ->
 def by_choice(kernel: KernelForm, target: Target, choice: ProductChoice) -> Proposal | None:
     """Return the plan of a choice; None where its tile or panels do not fit.
 
-    With 0 rows all factors but `role` and `inside` are estimated.
+    None also where the kernel lacks its `role`, for a kernel in place, and on a target with threads. With 0
+    rows all factors but `role` and `inside` are estimated.
     """
     roles = candidates(kernel.shape)
     if target.threads > 1 or kernel.shape.in_place or choice.role >= len(roles):

@@ -189,7 +189,7 @@ class Model:
     def kind(
         self, access: KernelAccess, r: UOp | None, split: RangeSplit, lanes: int, *, aligned: bool
     ) -> Kind:
-        """Return how the lanes of an access along a range are in memory; cached."""
+        """Return how the lanes of an access along a range, or none, are in memory; cached."""
         if r is None or r not in access.free:
             return "same"
         block = split.block(r) if r is split.vector else lanes
@@ -202,7 +202,7 @@ class Model:
         return found
 
     def transposed(self, access: KernelAccess, split: RangeSplit) -> UOp | None:
-        """Return the unrolled range along which a scattered load has rows, to transpose them."""
+        """Return the unrolled range along which a scattered load has rows, to transpose them, or None."""
         if access.node.op is not Ops.LOAD or access.masked or split.vector is None or self.threaded:
             return None
         for r, n in split.upcast.items():
@@ -215,7 +215,7 @@ class Model:
     def access_cycles(
         self, access: KernelAccess, kind: Kind, lanes: int, split: RangeSplit | None = None
     ) -> float:
-        """Return the cycles of one load or store of `lanes` values."""
+        """Return the cycles of one load or store of `lanes` values. Without `split` no row is transposed."""
         if kind == "scattered" and split is not None and self.transposed(access, split) is not None:
             return 5.0
         whole = max(1.0, lanes * max(4, access.itemsize) / self.vector_bytes)

@@ -119,8 +119,8 @@ def window_of(c: Contraction, rows: int, vectors: int, lanes: int, target: Targe
     """Return the window of the broadcast operand for a tile of `vectors` of `lanes` columns.
 
     A window of more than half of the second-level cache is cut: places are copied when the values of an
-    output range need them. None where the operand has no window or none of so few places, where a panel of
-    columns does not fit beside it, or where a tile touches more lines than the products.
+    output range need them. None where the operand has no window, where no cut makes it small enough, where a
+    panel of columns does not fit beside it, or where a tile touches more lines than it has products.
     """
     sides = windows.sides_of(c.broadcast, c.family.ranges)
     if sides is None:

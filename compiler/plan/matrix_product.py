@@ -61,7 +61,10 @@ class Product:
 
 
 def product_of(kernel: KernelShape, target: Target) -> Product | None:
-    """Return the product of a kernel after its ranges are merged; None where shared memory does not pay."""
+    """Return the product of a kernel after its ranges are merged; None where shared memory does not pay.
+
+    None also for a kernel that is no product, and on a target without shared memory.
+    """
     product = _find(kernel) if target.shared_bytes else None
     merged = None if product is None else _merged(kernel.ast, product)
     p = None if merged is None else _single(kernel if merged is kernel.ast else analyse(merged))

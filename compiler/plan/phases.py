@@ -58,7 +58,8 @@ def propose_residues(
 ) -> Iterator[Proposal]:
     """Yield the plan with a part for each remainder of output ranges (`split_residues`); none without any.
 
-    `best` plans a part. The number of workgroups follows from an estimate of the whole time.
+    None also on a target without plans of chains. `best` plans a part. The number of workgroups follows from
+    an estimate of the whole time.
     """
     found = split_residues(kernel.ast) if target.chains else None
     if found is not None:

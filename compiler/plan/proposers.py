@@ -105,7 +105,10 @@ IN_PARTS = (
 
 
 def best(kernel: KernelForm, target: Target) -> Proposal:
-    """Return the proposal that is used: that of the plan with the least estimated time, by the table."""
+    """Return the proposal that is used: that of the plan with the least estimated time, by the table.
+
+    Raises `CompileError` as `online_product.propose`.
+    """
     found = fastest((*OF_KERNEL, *IN_PARTS), kernel, target)
     assert found is not None, "every kernel has a split"
     return found

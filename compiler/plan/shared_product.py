@@ -67,7 +67,11 @@ def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -
 
 
 def by_choice(kernel: KernelForm, target: Target, choice: StagedChoice) -> Proposal | None:
-    """Return the plan of a choice; None where it does not fit."""
+    """Return the plan of a choice; None where it does not fit.
+
+    None also for a kernel without a product (`product_of`), and for a matrix operation that the product
+    lacks.
+    """
     p = product_of(kernel.shape, target)
     if p is None:
         return None

@@ -57,7 +57,7 @@ SIDE_BY_SIDE = (2, 4)
 
 
 def propose(kernel: KernelForm, target: Target, best: Proposal | None = None) -> Iterator[Proposal]:
-    """Yield the split of a kernel that is fastest by the estimate; beside a product only one that may win."""
+    """Yield the split of a kernel that is fastest by the estimate; beside `best` only one that may win."""
     shape = kernel.shape
     if best is not None and not _is_rival(shape, best.plan):
         return

@@ -41,7 +41,10 @@ WIDE = 32
 
 
 def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
-    """Yield the plan with tiles of a kernel that transposes; none for any other."""
+    """Yield the plan with tiles of a kernel that transposes; none for any other.
+
+    None also on a target without shared memory, with fewer than `THREADS` threads, and for a kernel in place.
+    """
     if not target.shared_bytes or target.threads < THREADS:
         return
     shape = kernel.shape

@@ -50,7 +50,10 @@ class Roles:
 
 
 def convolution_of(ast: UOp) -> Roles | None:
-    """Return the roles of a sum over channels and taps; None for others, and where a side of it is odd."""
+    """Return the roles of a sum over channels and taps; None for others, and where a side is odd or short.
+
+    Short are fewer channels or filters than `LEAST_CHANNELS`, and rows of fewer tiles than `LEAST_TILES`.
+    """
     node = _sum_of(ast)
     if node is None:
         return None
@@ -73,7 +76,7 @@ def convolution_of(ast: UOp) -> Roles | None:
 
 
 def gradient_of(ast: UOp) -> Roles | None:
-    """Return the roles of a sum over pictures and places; None for others, and where a side is odd."""
+    """Return the roles of a sum over pictures and places; None as `convolution_of` says."""
     node = _sum_of(ast)
     if node is None:
         return None

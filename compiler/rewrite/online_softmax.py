@@ -240,9 +240,10 @@ class Merged:
 def merged(chain: UOp) -> Merged | None:
     """Return a chain of three parts as one kernel; None if the middle part is no softmax of whole rows.
 
-    product, softmax, product → `sum(exp(s - max(s)) * v) / sum(exp(s - max(s)))`, with the score s in place
-    of the loads. The three reductions run over the keys, and can share a loop (`LoopNest.online`). Weights
-    that are rounded are rounded before the division. `nest.merge_check.verify_merged` checks the result.
+    None also if a part loads at computed indices, or if the parts do not use one range of keys. product,
+    softmax, product → `sum(exp(s - max(s)) * v) / sum(exp(s - max(s)))`, with the score s in place of the
+    loads. The three reductions run over the keys, and can share a loop (`LoopNest.online`). Weights that are
+    rounded are rounded before the division. `nest.merge_check.verify_merged` checks the result.
     """
     scores, middle, last = chain.src
     weights = _weights(middle)

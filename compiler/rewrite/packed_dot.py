@@ -47,8 +47,9 @@ _CHANGED = 0x80808080
 def in_words(ast: UOp, target: Target) -> UOp | None:
     """Return the kernel with its one sum of products over words.
 
-    Return None if the target has no matrix operation for the operands, or the kernel no sum of products that
-    can be divided into words.
+    Return None if the target has threads or no matrix operation for the operands, or if the kernel is a
+    chain, compares values, loads at computed indices, or has no sum of products that can be divided into
+    words.
     """
     if target.threads > 1 or not target.matrix or ast.src[0].op is not Ops.STORE:
         return None

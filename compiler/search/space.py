@@ -57,7 +57,7 @@ class Space:
         self.forms = {form: kernel for form, kernel in made.items() if kernel is not None}
 
     def candidate(self, choice: Choice) -> Proposal | None:
-        """Return the proposal of a choice; None where it has no plan."""
+        """Return the proposal of a choice; None where it has no plan. Raises as `proposers.chosen`."""
         return proposers.chosen(self.kernel, self.target, choice)
 
     def estimated(self) -> Proposal:

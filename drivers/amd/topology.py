@@ -152,8 +152,8 @@ def info(driver: str, index: int, gpu: AmdGpu, target: AmdChip, *, apu: bool, vr
 def read(kernel: Kernel) -> list[AmdGpu]:
     """Return the GPUs, in the order of their nodes; empty if KFD lists none.
 
-    Raises `DriverError` with a hint if there is no topology, `BringUpError` if it changes during every scan
-    or a file that must hold a number does not.
+    Raises `DriverError` with a hint if there is no topology, and without one if a file of it cannot be read;
+    `BringUpError` if it changes during every scan or a file that must hold a number does not.
     """
     root = _root(kernel)
     for _ in range(_SCANS):

@@ -321,7 +321,7 @@ class CpuDevice:
         return True
 
     def count(self, into: Counters | None) -> Counters | None:
-        """Raise `UnsupportedError`: the host's processors are not emulated."""
+        """Raise `UnsupportedError` always: the host's processors are not emulated."""
         del into
         raise UnsupportedError(f"{self.info.name} counts no instructions\nhint: count on nv-emu or amd-emu")
 

@@ -21,7 +21,7 @@ class CpuProgram:
     `entry` is the kernel's address, `group_ns` the estimated nanoseconds of a workgroup (0: not known). The
     kernel runs in this process with all its rights: a store outside its buffers corrupts memory, and a fault
     ends the process, as in any native library. Raises `UnsupportedError` if the code calls other functions
-    than `KERNEL_IMPORTS`, `UsageError` if the kernel is not in the code, and as `HostImage` does.
+    than `KERNEL_IMPORTS`, `UsageError` if the kernel is not in the code, and as `HostImage` and `HostCode`.
     """
 
     __slots__ = ("code", "entry", "group_ns", "image")

@@ -185,7 +185,10 @@ class Rm:
         return self._next_handle - 1
 
     def alloc(self, parent: int, class_: int, params: Struct | None = None, *, hint: str = "") -> int:
-        """Allocate an object under `parent` and return its handle. `hint`: see `refusals.refuse`."""
+        """Allocate an object under `parent` and return its handle.
+
+        `params` None: its class has no parameters. Raises as `refusals.refuse`, which adds `hint`.
+        """
         return self._alloc(parent, class_, params, hint)[0]
 
     def _alloc(self, parent: int, class_: int, params: Struct | None, hint: str) -> tuple[int, bytearray]:

@@ -48,7 +48,7 @@ class LocalMemory:
     def ensure(self, bytes_per_thread: int) -> None:
         """Grow the block if it has less than `bytes_per_thread` for each thread.
 
-        Raises `OutOfMemoryError`.
+        Raises as `NvMemories.vram`.
         """
         if bytes_per_thread <= self._bytes:
             return

@@ -1,7 +1,8 @@
 """The topology of a GPU: classes, units, engines and sizes, from queries of the resource manager.
 
 The generation follows from the newest class of each kind that the device lists (nv.md 2.1), not from names.
-Counts and sizes that no supported GPU has raise an error.
+Counts and sizes that no supported GPU has raise `BringUpError`, a query that the kernel driver refuses
+`DriverError`.
 
 Not here: the table of generations (`drivers.nv.layouts.chips`), the quirks (`quirks`). Next: `device`.
 """
@@ -245,7 +246,8 @@ def choose(
 ) -> tuple[chips.Generation, int, int, int]:
     """Return the generation and the channel, doorbell and copy class that follow from a class list.
 
-    Raises `UnsupportedError` for an unsupported GPU, MIG mode, or a class of `choices` that is not listed.
+    Raises `UnsupportedError` for an unsupported GPU, MIG mode, a list without a channel, doorbell or copy
+    class, and a class of `choices` that is not listed.
     """
     present = set(classes)
     row = next(
@@ -283,8 +285,8 @@ def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[i
 def query_gpu(rm: Rm, handles: Handles, choices: NvQuirks = DEFAULT) -> NvGpu:
     """Query the topology of an opened GPU.
 
-    Raises `UnsupportedError` for an unsupported GPU or MIG mode, `BringUpError` for implausible values unless
-    `choices.plausible` is False.
+    Raises `UnsupportedError` for an unsupported GPU or MIG mode, and for one without a copy engine of its
+    own; `BringUpError` for implausible values unless `choices.plausible` is False.
     """
     name = gpu_name(rm, handles.subdevice)
     row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device), choices)

@@ -36,7 +36,7 @@ class StagingMemory(Protocol):
 
     @property
     def view(self) -> memoryview | None:
-        """The host's view of the bytes."""
+        """The host's view of the bytes; None: it has none."""
 
 
 class ServiceRing(Protocol):

@@ -76,7 +76,10 @@ class CodeBuilder:
         return IrValue(type_, name)
 
     def slot(self, type_: str, name: str | None = None) -> IrValue:
-        """Allocate a stack variable in the function's entry block; return its address."""
+        """Allocate a stack variable in the function's entry block; return its address.
+
+        It has a new name without `name`.
+        """
         ref = "%" + (name or self.fresh("v"))
         self.entry_lines.append(f"  {ref} = alloca {type_}, align 64")
         return IrValue("ptr", ref)
@@ -291,7 +294,7 @@ class CodeBuilder:
         return self.let(type_, f"phi {type_} " + ", ".join(f"[ {v.ref}, %{b} ]" for v, b in pairs))
 
     def ret(self, value: IrValue | None = None) -> None:
-        """Return from the function."""
+        """Return from the function, with `value` unless it is None."""
         self.emit(f"ret {value}" if value else "ret void")
 
     @contextmanager

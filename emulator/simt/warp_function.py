@@ -481,7 +481,10 @@ class WarpFunction(WarpCode):
         address: IrValue | None = None,
         other: IrValue | None = None,
     ) -> None:
-        """Append a report of a finding at instruction `site` for the lowest lane of a nonempty mask."""
+        """Append a report of a finding at instruction `site` for the lowest lane of a nonempty mask.
+
+        `address` and `other` are vectors, of which that lane's number is reported; None: 0.
+        """
         lane = self.c.call(f"llvm.cttz.{self.lib.mask}", self.lib.mask, lanes, IrValue("i1", "false"))
         emit_report(
             self.lib,

@@ -1,7 +1,7 @@
 """The functions of the array API standard's Fourier extension that need no complex numbers.
 
-There are no transforms, as there are no complex dtypes. An axis that does not exist raises `UsageIndexError`,
-a count of samples below 1 `UsageError`.
+There are no transforms, as there are no complex dtypes. `device` None is the default one. An axis that does
+not exist raises `UsageIndexError`, a count of samples below 1 `UsageError`.
 
 Not here: the main namespace (`frontend.array_api`).
 """

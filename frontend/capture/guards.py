@@ -63,7 +63,10 @@ class NameGuards:
         self._contents = list(chain.from_iterable(self._views))
 
     def hold(self) -> bool:
-        """Return whether every name still refers to the same object. If not, `check` compares by value."""
+        """Return whether every name still refers to the same object, and arrays have the same bytes.
+
+        If not, `check` compares by value.
+        """
         owners, keys, values = self._owners, self._keys, self._values
         try:
             return (
@@ -83,7 +86,7 @@ class NameGuards:
             return False
 
     def changed(self) -> tuple[str, Any, Any] | None:
-        """Return `difference` of the names."""
+        """Return `difference` of the names: None if none changed."""
         return difference(list(chain(*self._rows)), self._held)
 
     def check(self) -> None:

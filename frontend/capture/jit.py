@@ -175,7 +175,7 @@ class TinyJit(Generic[P, R]):
       at the capture, and for a closed device.
     - `UsageIndexError` or `UsageZeroDivisionError` under `HCQ_VALIDATE=1`, for an invalid index or divisor.
     - `OutOfMemoryError` when there is no memory for the results; `DeviceFault` after a fault. After
-      `OpenDevice.recover` the capture can be replayed.
+      `hcq.Device.recover` the capture can be replayed.
     """
 
     def __init__(self, fn: Callable[P, R]) -> None:

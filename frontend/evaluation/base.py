@@ -157,7 +157,7 @@ class TensorBase(metaclass=_Listed):
 
     @abstractmethod
     def to(self, device: str | DType | TensorBase | None = None, dtype: DType | str | None = None) -> Self:
-        """Return the value on another device; see `frontend.transfer.to`."""
+        """Return the value on another device; arguments and errors are those of `frontend.transfer.to`."""
 
     @abstractmethod
     def item(self) -> Any:

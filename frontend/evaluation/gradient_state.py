@@ -67,8 +67,8 @@ def distinct(value: T) -> T:
 def version(t: T, leaf: Leaf, value: T) -> T:
     """Return `value`, which is about to be assigned to t, as a node that no other tensor has.
 
-    `leaf` is the present memory of t, and tells the node from others: nodes are identified by structure, so
-    two tensors that are set to zeros would be one node otherwise.
+    `leaf` is the present memory of t. It is part of the node, because nodes of equal structure are one: two
+    tensors that are set to zeros would be one node otherwise.
     """
     return make(value, join(VERSION, None, (value.expr, value.leaves), (t.expr.leaf, (leaf,))))
 
@@ -89,7 +89,7 @@ def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: F
     Nodes are identified by structure, and two pending tensors of zeros would be one node. Tensors that are to
     require a gradient are therefore realized, in one launch. Those that were computed from others with
     requires_grad stay pending, and become nodes of their own (`distinct`). Raises `UsageError` for a tensor
-    that is no float.
+    that is no float, if `wanted` is true.
     """
     if wanted:
         wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
@@ -173,7 +173,7 @@ def give_gradients(t: TensorBase, source: TensorBase, change: Callable[[Any], An
 def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a property
     """Set requires_grad of a new tensor, unless `wanted` is None; return the tensor.
 
-    Raises `UsageError` for a tensor that is no float, `UsageTypeError` for no bool.
+    Raises `UsageError` for a tensor that is no float, if `wanted` is true, `UsageTypeError` for no bool.
     """
     if wanted is not None:
         want((t,), flag(wanted, "requires_grad"))

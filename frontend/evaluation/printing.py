@@ -1,8 +1,8 @@
 """Tensors as text: the values as PyTorch prints them, and one line for messages.
 
-Floats have four digits after the point, or none if all are whole numbers. Powers of ten are used where
-magnitudes differ by a factor above 1,000, one is above 1e8, or one is below 1e-4. Of more than `MOST`
-elements only the first and last `EDGE` of each axis are shown.
+Floats have four digits after the point, or none if all are whole numbers. Powers of ten are used where a
+magnitude is above 1e8, and of fractions also where one is below 1e-4 or two differ by a factor above 1,000.
+Of more than `MOST` elements only the first and last `EDGE` of each axis are shown.
 
 Not here: reading values (`storage`). Next: `frontend.tensor`.
 """

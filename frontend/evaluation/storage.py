@@ -257,7 +257,7 @@ def _plain(x: Any) -> Any:
 def dtype_of(numbers: list[Any]) -> DType:
     """Return the dtype of a list of numbers.
 
-    It is float32 if one is a float, bool if all are bools, else int64.
+    It is float32 if one is a float or there are none, bool if all are bools, else int64.
     """
     kinds = set(map(type, numbers))
     if float in kinds or not numbers:
@@ -270,7 +270,8 @@ def dtype_of(numbers: list[Any]) -> DType:
 def pack(numbers: list[Any], dtype: DType) -> bytes:
     """Return Python numbers as packed little-endian elements, truncated for integer dtypes.
 
-    Raises `UsageError` for a number that does not fit.
+    A float beyond the range of its dtype becomes what `round_to` makes of it. Raises `UsageError` for an
+    integer that does not fit.
     """
     try:
         if dtype is dtypes.bfloat16:

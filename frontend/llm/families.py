@@ -77,7 +77,7 @@ class ModelFamily:
     slides: Callable[[ModelSettings, int], bool] = lambda s, _: s.raw("sliding_window") is not None
     """Whether a layer has a window, where the file does not list kinds of layers."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """ModelSettings that files leave out."""
+    """Settings that files leave out."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Llama's name of a setting -> its name in the family."""
     names: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""ModelSettings of a model by name, as `config.json` or a file's metadata gives them, read with their types.
+"""The settings of a model by name, as `config.json` or a file's metadata gives them, read with their types.
 
 Not here: what they mean (`families`).
 """

@@ -73,7 +73,7 @@ class Stored:
 
     @property
     def form(self) -> tuple[DType, Packing | None, bool]:
-        """Return dtype, packing and order. Weights of one form can be read into one block."""
+        """Return dtype, packing (None: none) and order. Weights of one form can be read into one block."""
         entry = self.parts[0][1]
         return entry.dtype, entry.packing, self.columns
 
@@ -120,7 +120,7 @@ class Projection:
     """Matrices of one input, and their biases."""
 
     parts: tuple[tuple[WeightMatrix, Tensor | None, tuple[int, ...]], ...]
-    """WeightMatrix, bias or None, and the numbers of outputs that it is divided into."""
+    """For each matrix: itself, its bias or None, and the numbers of outputs that it is divided into."""
 
     @property
     def size(self) -> int:

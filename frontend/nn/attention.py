@@ -2,7 +2,7 @@
 
 Weights have PyTorch's names and shapes. Inputs are (time, batch, d_model), or (batch, time, d_model) with
 `batch_first`; there is no form without a batch. Inputs of another size raise `UsageError`. Masks are as in
-`MultiheadAttention.forward`.
+`MultiheadAttention.forward`, None for no mask.
 
 Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`). Next:
 `module`.
@@ -337,7 +337,7 @@ class Transformer(Module):
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the shape of `tgt`; masks are those of the layers."""
+        """Return the decoded `tgt`, of its shape; masks are those of the layers."""
         memory = self.encoder(src, src_mask, src_key_padding_mask)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         found: Tensor = self.decoder(tgt, memory, *masks)
@@ -345,5 +345,8 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: str | None = None) -> Tensor:
-        """Return the mask (sz, sz) with which a position attends to itself and to those before."""
+        """Return the mask (sz, sz) with which a position attends to itself and to those before.
+
+        Raises as `causal_mask`.
+        """
         return causal_mask(sz, device=device)

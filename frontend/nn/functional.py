@@ -120,7 +120,10 @@ def pad(
     mode: Literal["constant", "reflect", "replicate", "circular"] = "constant",
     value: float | None = None,
 ) -> Tensor:
-    """Return the input padded by flat (before, after) pairs, the last axis first; see `Tensor.pad`."""
+    """Return the input padded by flat (before, after) pairs, the last axis first; see `Tensor.pad`.
+
+    `value` None: 0.
+    """
     return layer_input("pad", input).pad(pad, 0.0 if value is None else value, mode)
 
 
@@ -159,7 +162,10 @@ def layer_norm(
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """Return the input divided by its root mean square over its last axes, times weight; see `nn.RMSNorm`."""
+    """Return the input divided by its root mean square over its last axes, times weight.
+
+    The settings are those of `nn.RMSNorm`.
+    """
     _last_axes(input, normalized_shape, "rms_norm")
     layer = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)
     layer.weight = weight

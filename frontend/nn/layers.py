@@ -88,16 +88,17 @@ class Embedding(Module):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
     `weight` is (num_embeddings, embedding_dim), at first uniform in ±sqrt(6 / (num_embeddings +
-    embedding_dim)). The row `padding_idx` is zeros at first and gets no gradient. With `max_norm`, a call
-    first scales the rows that it uses, in place, to a `norm_type`-norm of at most `max_norm`.
-    `scale_grad_by_freq` divides the gradient of a row by the number of its uses. `sparse` changes nothing.
-    `vocab_size` and `embed_size` are other names of the sizes.
+    embedding_dim)). The row `padding_idx`, counted from the end if negative, is zeros at first and gets no
+    gradient. With `max_norm`, a call first scales the rows that it uses, in place, to a `norm_type`-norm of
+    at most `max_norm`. `scale_grad_by_freq` divides the gradient of a row by the number of its uses. `sparse`
+    changes nothing. `vocab_size` and `embed_size` are other names of the sizes.
 
         Embedding(1000, 64)([[1, 2, 3]])      # (1, 3) -> (1, 3, 64)
 
     An integer outside 0..num_embeddings-1 raises `UsageIndexError` where the host knows its value, or under
     `HCQ_VALIDATE=1`; otherwise its row is zeros. Raises `UsageError` for sizes below 1 and a padding_idx that
-    is no row.
+    is no row, `UsageTypeError` for a size that is missing or given by both names, and for settings of another
+    type.
     """
 
     def __init__(  # noqa: PLR0917 - the field's signature
@@ -239,7 +240,11 @@ class EmbeddingBag(Embedding):
     def forward(
         self, index: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None
     ) -> Tensor:
-        """Apply the layer to integers; return (bags, embedding_dim)."""
+        """Apply the layer to integers; return (bags, embedding_dim).
+
+        With `per_sample_weights`, one number for each integer, the rows are multiplied by them before they
+        are added. Raises as the class says; floats and bools as integers raise `UsageTypeError`.
+        """
         index = layer_input(self, index, self.weight)
         if index.ndim != (2 if offsets is None else 1):
             raise UsageError(
@@ -361,7 +366,10 @@ class Bilinear(Module):
         self.bias = Tensor.uniform(n, low=-bound, high=bound) if flag(bias, "Bilinear, bias") else None
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return (..., outputs) of (..., in1) and (..., in2), which have equal first axes."""
+        """Return (..., outputs) of (..., in1) and (..., in2), whose first axes may broadcast.
+
+        Raises as `Tensor.einsum`.
+        """
         x1, x2 = layer_input(self, x1, self.weight), layer_input(self, x2, self.weight)
         with exact():
             y = Tensor.einsum("...i,oij,...j->...o", wide(x1), wide(self.weight), wide(x2))

@@ -84,7 +84,7 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return the negative of log probabilities at integer classes; see `Tensor.nll_loss`."""
+    """Return the negative of log probabilities at integer classes; arguments: `Tensor.nll_loss`."""
     return input.nll_loss(target, reduction, weight=weight, ignore_index=ignore_index)
 
 
@@ -107,7 +107,7 @@ def binary_cross_entropy_with_logits(
     reduction: Reduction = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """Return the cross entropy of logits; see `Tensor.binary_crossentropy_logits`."""
+    """Return the cross entropy of logits; arguments are those of `Tensor.binary_crossentropy_logits`."""
     return input.binary_crossentropy_logits(target, reduction, weight, pos_weight)
 
 

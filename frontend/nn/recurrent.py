@@ -2,7 +2,8 @@
 
 Weights have PyTorch's names, shapes and order of gates, and start uniform in ±1/sqrt(hidden_size). A sequence
 is unrolled: the graph has the operations of each step. Sizes below 1, and inputs or states of another shape,
-raise `UsageError`.
+raise `UsageError`. Shapes of outputs and states are those without the settings `batch_first` (batch, time,
+...) and `bidirectional` (2 * hidden, 2 * layers).
 
 Not here: attention (`attention`), other layers (`layers`). Next: `nn.utils.rnn`, sequences of several
 lengths.
@@ -323,7 +324,7 @@ class GRU(_Recurrent):
     step = staticmethod(gru_step)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return outputs (time, batch, hidden), and h (layers, batch, hidden)."""
+        """Return outputs (time, batch, hidden), and h (layers, batch, hidden). State None: zeros."""
         y, (h,) = self._run(x, None if state is None else (state,))
         return y, h
 
@@ -347,6 +348,6 @@ class RNN(_Recurrent):
         self.step = relu_step if nonlinearity == "relu" else tanh_step
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return outputs (time, batch, hidden), and h (layers, batch, hidden)."""
+        """Return outputs (time, batch, hidden), and h (layers, batch, hidden). State None: zeros."""
         y, (h,) = self._run(x, None if state is None else (state,))
         return y, h

@@ -1,4 +1,4 @@
-"""Tensors of the bytes of a file at an address.
+"""Tensors of the bytes of a file at an address. `device` None is the default one.
 
 Not here: files of weights (`frontend.nn.state`). Next: `creation`, tensors of host data.
 """

@@ -59,7 +59,7 @@ def log_softmax(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
 
 @method
 def softmin(self: T, axis: int = -1, dtype: DType | str | None = None) -> T:
-    """Return softmax(-self) along an axis; dtypes and errors are those of `softmax`."""
+    """Return softmax(-self) along an axis; arguments and errors are those of `softmax`."""
     return softmax(neg(reductions.as_dtype(self, dtype)), axis)
 
 

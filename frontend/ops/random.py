@@ -4,8 +4,9 @@ Element i of draw number d is `threefry(key=seed, counter=(i, d))`: the same on 
 fusion and tiling. The words of a draw are passed in a buffer of four words, so that all draws of a shape use
 one kernel, and a captured function has new draws at each replay.
 
-Functions for new tensors raise `UsageError` for negative sizes. In-place methods of `Tensor` such as
-`exponential_` assign what the functions without "_" here return.
+Functions for new tensors have the `dtype`, `device` and `requires_grad` of `creation`, where None is the
+default. They raise `UsageError` for negative sizes. In-place methods of `Tensor` such as `exponential_`
+assign what the functions without "_" here return.
 
 Not here: dropout (`normalization`). Next: `frontend.nn.init`, initial weights.
 """

@@ -103,9 +103,9 @@ def sum(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | 
 
 @method
 def prod(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
-    """Return the product over axes. Integers and bools give int64.
+    """Return the product over axes.
 
-    Dtypes and errors are those of `sum`. A product over no elements is 1.
+    Integers and bools give int64. Arguments and errors are those of `sum`. A product over no elements is 1.
     """
     return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), dtype, keepdim=keepdim)
 
@@ -281,7 +281,7 @@ def var_mean(
     correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> tuple[T, T]:
-    """Return the variance and the mean, as `var` and `mean` return them."""
+    """Return the variance and the mean, as `var` and `mean` return them, with the arguments of `var`."""
     axis, keepdim, correction = spread_arguments("var_mean", axis, others, keepdim, correction, unbiased)
     return var(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
 
@@ -295,7 +295,7 @@ def std_mean(
     correction: float | None = 1,
     unbiased: bool | None = None,
 ) -> tuple[T, T]:
-    """Return the standard deviation and the mean, as `std` and `mean` return them."""
+    """Return the deviation and the mean, as `std` and `mean` return them, with the arguments of `var`."""
     axis, keepdim, correction = spread_arguments("std_mean", axis, others, keepdim, correction, unbiased)
     return std(self, axis, keepdim=keepdim, correction=correction), mean(self, axis, keepdim)
 

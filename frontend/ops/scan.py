@@ -63,7 +63,7 @@ def cumsum(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
 
 @method
 def cumprod(self: T, axis: int = 0, dtype: DType | str | None = None) -> T:
-    """Return running products along an axis, in the shape of self; dtypes as of `cumsum`."""
+    """Return running products along an axis, in the shape of self; `dtype` and errors as of `cumsum`."""
     return _along(Ops.MUL, self, axis, "cumprod", dtype)
 
 

@@ -1,7 +1,7 @@
 """Functions of `torch` and `torch.nn.functional` that are made of others, by PyTorch's names.
 
-Signatures are PyTorch's; errors are those of the functions inside: `UsageError` for values and shapes that do
-not fit, `UsageTypeError` for arguments of other classes.
+Signatures are PyTorch's, and `device` None is the default one; errors are those of the functions inside:
+`UsageError` for values and shapes that do not fit, `UsageTypeError` for arguments of other classes.
 
 Not here: `frontend.functions` and `frontend.nn.functional`, which find these by `FUNCTIONS`. Next: `layers`.
 """

@@ -116,7 +116,10 @@ hvp = vhp
 def backward(
     tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False
 ) -> None:
-    """Call `backward` of each tensor, with its gradient, so that gradients of all are added."""
+    """Call `backward` of each tensor, with its gradient, so that gradients of all are added.
+
+    Raises as `Tensor.backward`.
+    """
     seeds = [None] * len(_tuple(tensors)) if grad_tensors is None else _tuple(grad_tensors)
     for t, seed in zip(_tuple(tensors), seeds, strict=True):
         t.backward(seed, retain_graph=retain_graph, create_graph=create_graph)

@@ -1,4 +1,7 @@
-"""Layers of functions of `frontend.torch.functions`."""
+"""Layers of functions of `frontend.torch.functions`, with their arguments as settings and with their errors.
+
+Not here: other layers (`frontend.nn`). Next: `functions`.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Most functions are those of `frontend.array_api.linalg`; the rest is here. Eigenvalues of matrices that are
 not symmetric are missing, as they are complex. Shapes, orders and dtypes that a function does not take raise
-`UsageError`.
+`UsageError`. Not here: products (`frontend.ops.products`). Next: `frontend.array_api.linalg`.
 """
 
 # ruff: noqa: FBT001, FBT002 - PyTorch's signatures

@@ -3,7 +3,7 @@
 The class of a module with such a parameter is a new subclass, whose property computes it at each read. What
 it is computed from is in `module.parametrizations[name]`: `original`, or `original0`, `original1`, ...
 
-Next: `parametrizations`, functions that norms need.
+Not here: functions that norms need. Next: `parametrizations`, which has them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _FREE = frozenset(("const", "token", "endloop", "endif", "result", "join", "phi"
 def instructions(ast: UOp, target: Target, choice: Choice | None) -> float:
     """Return the weighted operations of all warps, divided by the processors that have work.
 
-    Raises as `compiler.pipeline.steps`.
+    `choice` None is the estimated plan. Raises as `compiler.pipeline.steps`.
     """
     made = steps(ast, target, choice=choice)
     groups = prod(made.plan.launch()[0])

@@ -65,7 +65,8 @@ class Trial:
     ) -> None:
         """Make buffers with random inputs; `clock` returns nanoseconds.
 
-        Raises `UsageError` for a kernel that loads at computed indices: random ones could be anywhere.
+        Raises `UsageError` for a kernel that loads at computed indices, as random ones could be anywhere, and
+        as `hcq.Device.alloc`.
         """
         nodes = postorder((ast,))
         if any(node.op is Ops.INDEXOF for node in nodes):
@@ -111,7 +112,8 @@ class Trial:
     def results(self, kernel: LoadedTrial) -> dict[int, bytes]:
         """Launch once on the inputs; return the bytes of each output by slot.
 
-        Raises `CompileError` if the kernel wrote after the end of a buffer, and as `hcq.Point.wait`.
+        Raises `CompileError` if the kernel wrote after the end of a buffer, and as `hcq.Device.alloc` and
+        `hcq.Point.wait`.
         """
         self._reset()
         self._launch(kernel, 1)
@@ -169,7 +171,10 @@ class Trial:
         return taken / launches
 
     def cost(self, kernel: LoadedTrial, choice: Choice | None) -> float:
-        """Return what is compared: nanoseconds of a launch, on an emulated GPU counted instructions."""
+        """Return what is compared: nanoseconds of a launch, on an emulated GPU counted instructions.
+
+        Raises as `nanoseconds`, and as `count.instructions` of the choice.
+        """
         if self.emulated:
             return count.instructions(self.ast, target_of(self.device.arch), choice)
         return self.nanoseconds(kernel)

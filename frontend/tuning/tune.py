@@ -37,8 +37,9 @@ def tune(
 ) -> list[Found]:
     """Search the plans of the kernels that have no stored result; return what was found, in order.
 
-    `device` is a name for `hcq.open`, `arch` its `DeviceInfo.arch`. Kernels are measured one after another,
-    in a process of their own. The width is the setting `BEAM`.
+    Kernels that cannot be measured are left out. `device` is a name for `hcq.open`, `arch` its
+    `DeviceInfo.arch`. Kernels are measured one after another, in a process of their own. The width is the
+    setting `BEAM`.
     """
     width, target = config().beam, target_of(arch)
     found: list[Found] = []

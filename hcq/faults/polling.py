@@ -75,7 +75,7 @@ def _poll_awaited(first: Device) -> None:
 
 
 def detect(device: Device) -> FaultReport | None:
-    """Return the report of a fault that hcq finds: a timeline set too far, a submission over its limit."""
+    """Return the report of a fault that hcq finds, or None: a timeline or a submission beyond its limit."""
     if (report := detect_overrun(device)) is not None:
         return report
     overdue = ((queue, queue.limits.overdue()) for queue in device.queues)

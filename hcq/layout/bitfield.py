@@ -105,7 +105,7 @@ def bits(hi: int, lo: int | None = None, *, word: int = 0, **options: Unpack[Opt
 
 
 def optional(hi: int, lo: int | None = None, *, word: int = 0, **options: Unpack[Options]) -> Any:
-    """Declare bits that are 0 when not given; otherwise like `bits`."""
+    """Declare bits that are 0 when not given; otherwise like `bits`. One bit without `lo`."""
     assert "default" not in options, "optional bits are 0"
     options["default"] = () if options.get("count", 1) > 1 else 0
     return bits(hi, lo, word=word, **options)
@@ -122,7 +122,7 @@ def const(hi: int, lo: int, value: int, *, word: int = 0, doc: str = "") -> Any:
 
 
 def reserved(hi: int, lo: int | None = None, *, word: int = 0) -> Any:
-    """Declare bits that must be zero. Undeclared bits must be zero as well; these are documented."""
+    """Declare bits that must be zero, one without `lo`. Undeclared ones must be zero, but have no text."""
     return const(hi, hi if lo is None else lo, 0, word=word)
 
 

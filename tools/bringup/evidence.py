@@ -35,8 +35,9 @@ def hexed(data: bytes) -> str:
 
 
 def call_text(call: TracedCall, named: Callable[[int, bytes], tuple[str, str]]) -> str:
-    """Return a call as text: its name, its result, and the structure before and after it, in hex.
+    """Return an ioctl as text: its name, its result, and the structure before and after it, in hex.
 
+    Of any other call, and of an ioctl without a structure, the first 300 characters of `str` are returned.
     `named` gets the request of an ioctl and the structure after it; it returns the name of the ioctl and a
     text for the end of the line.
     """
@@ -56,7 +57,7 @@ def call_text(call: TracedCall, named: Callable[[int, bytes], tuple[str, str]]) 
 class Trace:
     """The kernel calls of one child: the last in memory, and up to `_MOST` in the file `path`, if given.
 
-    `line` formats a call. The owner calls `close`.
+    `line` formats a call. The owner calls `close`. Raises `OSError` if the file cannot be written.
     """
 
     def __init__(self, path: Path | None, line: Callable[[TracedCall], str]) -> None:

@@ -9,7 +9,8 @@
 the memory that each submission wrote. `bisect` replays, and names the first submission with another digest:
 on another device, with another driver, or after a change. `show` prints crash reports.
 
-Exits with 1 for a difference or a fault, 2 for wrong arguments.
+Exits with 1 for a difference or a fault, 2 for wrong arguments. Not here: writing captures (`hcq.capture`).
+Next: `replayer`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def seen() -> dict[str, Any]:
 
 
 def beyond(limits: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Return a line for each limit that the sources exceed."""
+    """Return a line for each limit that the sources exceed, and for each error that no contract names."""
     out = [
         f"arrows: {arrow} lies on a circle"
         for arrow in found["arrows"]

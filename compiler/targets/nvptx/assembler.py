@@ -126,7 +126,7 @@ def _candidates() -> list[Path]:
 
 
 def nvjitlink_version() -> str:
-    """Return nvJitLink's name and version; `UnsupportedError` if it is not installed."""
+    """Return nvJitLink's name and version. Raises `UnsupportedError` if it is not installed."""
     ffi, library = _library()
     major, minor = ffi.new("unsigned int *"), ffi.new("unsigned int *")
     library.nvJitLinkVersion(major, minor)

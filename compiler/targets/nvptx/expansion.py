@@ -4,8 +4,8 @@ An `Expansion` is written once, with names of its own; the renderer inserts it i
 needed. It computes a scalar, and may branch. In the linear form it is one line without effects, which may be
 moved out of loops and shared like any other.
 
-Next: `float_division`, `int_division`, `sqrt`, the expansions; `compiler.text.llvm_ir`, which inserts
-them.
+Not here: which operations have an expansion (`target`). Next: `float_division`, `int_division`, `sqrt`, the
+expansions; `compiler.text.llvm_ir`, which inserts them.
 """
 
 from __future__ import annotations

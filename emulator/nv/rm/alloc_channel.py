@@ -1,6 +1,7 @@
 """Channel groups, subcontexts, channels and the engine objects on them (nv.md 2.2 to 2.4).
 
 Functions that create objects have the parameters of `alloc.AllocationRule.make`, and raise `RmRefused`.
+`block` is the structure of parameters, None if the call has none.
 
 Not here: other classes (`alloc`), running a channel (`emulator.nv.engines.channel`), controls
 (`controls_channel`). Next: `objects`.

@@ -121,7 +121,11 @@ def write(
     path: str | Path,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a safetensors file. `parts` maps a name to (dtype, shape, function that returns the bytes)."""
+    """Write a safetensors file.
+
+    `parts` maps a name to (dtype, shape, function that returns the bytes). Raises `OSError` if it cannot be
+    written.
+    """
     header: dict[str, Any] = {}
     if metadata:
         header[_METADATA] = dict(metadata)

@@ -124,7 +124,8 @@ def save(data: Any, file: str | Path | IO[bytes]) -> None:
     Data may hold numbers, texts, bytes, sets, dtypes, tensors, and lists, tuples and dictionaries of them.
     Tensors are computed and copied, each with memory of its own. For a path, a new file is written completely
     before it replaces an older one. Raises `UsageTypeError`, which names the value, for anything else, and
-    `UnsupportedError` for a dtype that the format lacks, before anything is written.
+    `UnsupportedError` for a dtype that the format lacks, before anything is written; `OSError` when the file
+    cannot be written, and as `Tensor.realize`.
     """
     storages: list[bytes] = []
     described, packed = _described(data, storages, "data"), BytesIO()

@@ -48,7 +48,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """Replace a weight by `NAME_g`, its norms, and `NAME_v`, its direction; see `parametrizations`."""
+    """Replace a weight by `NAME_g`, its norms, and `NAME_v`; arguments: `parametrizations.weight_norm`."""
     made = _norms.WeightNorm(dim)
     g, v = made.right_inverse(getattr(module, name))
     return _by_hook(module, name, {"g": g, "v": v}, made)
@@ -61,7 +61,10 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:
-    """Replace a weight by `NAME_orig`, which is divided by its greatest singular value before each call."""
+    """Replace a weight by `NAME_orig`, which is divided by its greatest singular value before each call.
+
+    `dim` is that of `parametrizations.spectral_norm`.
+    """
     weight = getattr(module, name)
     axis = int("ConvTranspose" in type(module).__name__) if dim is None else dim
     made = _norms.SpectralNorm(weight, n_power_iterations, axis, eps)

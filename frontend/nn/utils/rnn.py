@@ -56,7 +56,7 @@ class PackedSequence:
 
     @property
     def sorted_indices(self) -> Tensor | None:
-        """The numbers of the sequences, the longest first; None if they were in this order."""
+        """The numbers of the sequences, the longest first; None if this order was enforced (`in_order`)."""
         return None if self.in_order else Tensor(self._order, dtype="int64")
 
     @property
@@ -82,8 +82,8 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """Return a packed batch of (time, batch, ...), or (batch, time, ...) with `batch_first`.
 
-    Raises `UsageError` for fewer than two axes, for a length beyond the batch, and with `enforce_sorted` for
-    lengths that do not descend.
+    Steps after the longest sequence are dropped. Raises `UsageError` for fewer than two axes, for a length
+    beyond the batch, and with `enforce_sorted` for lengths that do not descend.
     """
     first = flag(batch_first, "pack_padded_sequence, batch_first")
     if input.ndim < 2:
@@ -108,7 +108,8 @@ def pad_packed_sequence(
 ) -> tuple[Tensor, Tensor]:
     """Return the padded batch, with `padding_value` beyond the lengths, and the lengths.
 
-    It has `total_length` steps, None: those of the longest sequence. Raises `UsageError` for fewer.
+    It has `total_length` steps, None: those of the longest sequence. The lengths are an int tensor on the
+    default device. Raises `UsageError` for fewer steps than the longest sequence has.
     """
     x, n = sequence.padded, max(sequence.lengths)
     if sequence.batch_first:
@@ -130,8 +131,8 @@ def pad_sequence(
 ) -> Tensor:
     """Return sequences (length, ...) as one tensor (time, batch, ...), padded at the end.
 
-    With `batch_first` it is (batch, time, ...). Raises `UsageError` for no sequences and for other axes that
-    differ.
+    With `batch_first` it is (batch, time, ...). Raises `UsageError` for no sequences, for one without axes,
+    and for other axes that differ.
     """
     every = list(sequences)
     if not every or any(t.ndim < 1 or t.shape[1:] != every[0].shape[1:] for t in every):

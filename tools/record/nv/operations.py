@@ -55,7 +55,7 @@ def compiled(name: str, result: Tensor, inputs: str, words: int, *, ulp: float =
 
     Each of its inputs has `words` u64 of the kind `inputs` (`Program.inputs`). `ulp` is the allowed
     difference; with 0 it is 1 for a kernel with an approximation. Raises `ValueError` if the tensor is not
-    one kernel with one output.
+    one kernel with one output, and as `rewritten`.
     """
     items = schedule(uops([(result.expr, tuple(range(len(result.leaves))))]))
     if len(items) != 1:
