@@ -392,7 +392,7 @@ class Heap:
             self._driver.free(self._adopted.pop(block), **({"keep_host": True} if kept else {}))
 
     def take_ordered(self, pool: Pool, size: int, signal: Signal) -> tuple[Block, FreeList] | None:
-        """Return a closed block of the size class that only work of `signal`, a timeline, may use; or None."""
+        """Return a closed block of the size class that only work of `signal`, a timeline, uses; or None."""
         with self._lock:
             free_list = pool.free_list(size)
             for entry in tuple(self.deferred_frees):
