@@ -141,8 +141,8 @@ class Captured:
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
         """Replay on `tensors`, the arguments; return the results in their containers, without waiting.
 
-        `given` are the buffers of the arguments that the executable reads; the list is extended. Raises as a
-        replay of `frontend.capture.jit.TinyJit`.
+        `given` are the buffers of the arguments that the executable reads; the list is extended. Raises
+        `UsageError` and the other errors of a replay of `frontend.capture.jit.TinyJit`.
         """
         if self.replaced:
             raise UsageError(
