@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -27,3 +28,10 @@ def of(arch: str, family: str) -> tuple[Form, ...]:
     """Return the forms that an architecture such as `sm_90` has."""
     number = int("".join(c for c in arch if c.isdigit()))
     return tuple(form for form in table(family) if form.arch <= number)
+
+
+def texts() -> list[str]:
+    """Return a line of JSON for each form of the table: what `tools.record.nv.manual` runs on a GPU."""
+    forms = {form.name.strip(): form for family in FAMILIES for form in table(family)}
+    rows = [[name, form.code, form.kinds, form.outputs, form.arch] for name, form in forms.items()]
+    return [json.dumps(row) + "\n" for row in rows]

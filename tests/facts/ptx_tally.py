@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import lzma
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tests.emulator.nv.conftest import Bench
 from tests.facts import ptx_table
 from tests.facts.ptx_form import Form, batch, results, same
 from tools.arguments import command
+from tools.record.nv.manual import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -111,8 +113,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the tally of each family of forms."""
     parser = command("tests.facts.ptx_tally", __doc__)
     parser.add_argument("arch", nargs="?", default="sm_90", help="(default sm_90)")
-    parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of: {', '.join(ptx_table.FAMILIES)} (default: all)")
+    parser.add_argument(
+        "families", nargs="*", metavar="FAMILY", help=f"of: {', '.join(ptx_table.FAMILIES)} (default: all)"
+    )
+    parser.add_argument("--write", action="store_true", help="write the texts that `tools.record` runs")
     options = parser.parse_args(arguments)
+    if options.write:
+        KEPT.write_bytes(lzma.compress("".join(ptx_table.texts()).encode(), preset=9))
+        return 0
     arch, wrong = options.arch, False
     for family in options.families or ptx_table.FAMILIES:
         found = tally(arch, ptx_table.of(arch, family))

@@ -4,7 +4,7 @@ The emulated GPU gives the correctly rounded result. Therefore a result of silic
 bound is at most the bound and half a unit in the last place from it. The allowed difference is this sum in
 ulp, rounded up: a relative error of 2^-23 is up to 2 ulp of float32, so 3 ulp are allowed.
 
-Not here: the exact forms (`floats`). Next: `vendor`, the list of all forms.
+Not here: the exact forms (`manual`). Next: `vendor`, the list of all forms.
 """
 
 # ruff: noqa: E501 - tables of forms read best one form a line

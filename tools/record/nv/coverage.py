@@ -132,11 +132,6 @@ def _kept(arch: str) -> dict[Name, str]:
     return {name: text for name, text in found.items() if name[0] in _opcodes(arch)}
 
 
-def recorded(forms: Iterable[Form], arch: str) -> set[Name]:
-    """Return the instructions of the forms' texts; forms of the group `PROGRAM` are left out."""
-    return set().union(*(instructions(whole(form, arch)) for form in forms if form.group != PROGRAM))
-
-
 def uncovered(forms: Iterable[Form], arch: str) -> list[str]:
     """Return a line for each instruction or register that no form has, with the list that names it.
 

@@ -16,12 +16,9 @@ from tools.record.nv import (
     approximations,
     atomics,
     build,
-    comparisons,
-    conversions,
     copies,
-    floats,
-    integers,
     litmus,
+    manual,
     matrices,
     moves,
     programs,
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
 ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _VERSION_FILE: Final = Path("/proc/driver/nvidia/version")
 _FAMILIES: Final = (
-    integers.forms, floats.forms, approximations.forms, comparisons.forms, conversions.forms, warps.forms,
+    manual.forms, approximations.forms, warps.forms,
     moves.forms, atomics.forms, registers.forms, matrices.forms, copies.forms, tensors.forms,
     warpgroups.forms, litmus.forms, programs.forms,
 )  # fmt: skip
