@@ -34,6 +34,15 @@ def test_values_and_gradients_match_pytorch(case: Case, dtype: str):
     assert not wrong, "\n".join([str([x.tolist() for x in inputs]), *wrong])
 
 
+def test_a_wrong_gradient_is_reported():
+    case = next(case for case in CASES if case.name == "tanh")
+    want = json.loads(json.dumps(RECORDS["tanh", "float32"]))
+    place = next(i for i, one in enumerate(want["gradients"][0]) if float(one) not in (0.0, 1.0))
+    want["gradients"][0][place] = str(float(want["gradients"][0][place]) + 0.5)
+    want.pop("closer gradients", None)
+    assert "gradient 0" in str(compared(case, inputs_of(case, "float32"), want))
+
+
 def methods() -> list[set[str]]:
     """The names of each function that is a method, property or operator of tensors."""
     found: dict[Any, set[str]] = {}

@@ -37,6 +37,10 @@ _ANSWERED: Final = {name for text in EXPRESSIONS for name in re.findall(r"\.([a-
 }
 NO_GRADIENT: Final[dict[str, str]] = {
     **dict.fromkeys(_ABOUT.split(), "describes a tensor, its contents or its gradients"),
+    **dict.fromkeys(
+        ("shard", "shard_", "replicate", "replicate_"),
+        "is no method of PyTorch: tests/frontend/test_many_devices.py has its gradients",
+    ),
     **{
         name: "is made of no tensor, or has values without a slope"
         for row in METHODS

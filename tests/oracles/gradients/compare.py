@@ -3,7 +3,7 @@
 The tolerance depends on the dtype. A result may also agree with PyTorch's float64 result, where that was
 recorded.
 
-Not here: recording (`oracle`, `probes`). Next: `tests/frontend/test_gradients_of_pytorch.py`, which compares
+Not here: recording (`oracle`). Next: `tests/frontend/test_gradients_of_pytorch.py`, which compares
 each recorded line.
 """
 

@@ -8,7 +8,7 @@ each case and dtype. The gradient of the result is 1 for elementwise cases, else
 PyTorch loses digits in narrow dtypes. Where its float64 result, rounded, differs, that result is recorded
 under "closer", and either of the two is accepted.
 
-Not here: random cases (`probes`), the comparison (`compare`).
+Not here: the comparison (`compare`).
 """
 
 from __future__ import annotations
