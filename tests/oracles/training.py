@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from tools.arguments import command, pytorch, reported
+
 DATA: Final = Path(__file__).parents[1] / "frontend" / "data" / "checkpoints"
 OPTIMISERS: Final[dict[str, Any]] = {
     "sgd": lambda t, p: t.optim.SGD(p, lr=0.1),
@@ -125,9 +127,8 @@ def rates(t: Any, name: str, state: dict[str, Any]) -> list[list[float]]:
 
 def main(argv: list[str] | None = None) -> int:
     """Write the kept files of PyTorch."""
-    import torch  # noqa: PLC0415 - only to write
-
-    del argv
+    command("tests.oracles.training", __doc__).parse_args(argv)
+    torch = pytorch()
     for name in CASES:
         run = Run(torch, name)
         for _ in range(3):
@@ -146,4 +147,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(reported(main))
