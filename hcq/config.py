@@ -111,6 +111,9 @@ class Config:
         "1: name the command that finished last, and the next, of each queue in errors; costs device time",
         _flag,
     )
+    top: bool = _setting(
+        False, "HCQ_TOP", "1: publish queues and memory in shared memory, for python -m tools.top", _flag
+    )
     crash: str = _setting("", "HCQ_CRASH", "file that gets a report of each fault, a line of JSON", _file)
     cache: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it
         None, "HCQ_CACHE", "folder of compiled code; default $XDG_CACHE_HOME/hcq, or ~/.cache/hcq"

@@ -142,6 +142,10 @@ class Device:
         if counters:
             self.counters = begin(self, counters)
         remember(self)
+        if config().top:
+            from hcq.published import PUBLISHER  # noqa: PLC0415 - only when wanted
+
+            PUBLISHER.start()
 
     @property
     def closing(self) -> bool:

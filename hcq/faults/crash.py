@@ -3,7 +3,8 @@
 A crash report is one line of JSON a fault: the fault, each queue with the commands in flight, memory with its
 largest owners, the settings and the machine. `python -m tools.trace show FILE` prints it.
 
-Not here: captures of all submissions (`hcq.capture`).
+Not here: captures of all submissions (`hcq.capture`), the live view
+(`hcq.published`).
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def queue_state(queue: Queue) -> dict[str, object]:
 
 
 def state(device: Device) -> dict[str, object]:
-    """Return the queues and the memory of a device as values that JSON has."""
-    use = asdict(device.memory())
+    """Return the queues and the memory of a device, without owners, as values that JSON has."""
     return {"device": device.name, "arch": device.info.arch, "name": device.info.name,
-            "queues": [queue_state(queue) for queue in device.queues], "memory": use}  # fmt: skip
+            "queues": [queue_state(queue) for queue in device.queues],
+            "memory": asdict(device.heap.use())}  # fmt: skip
 
 
 def _shown(commands: Iterable[Command]) -> list[str]:
@@ -79,6 +80,7 @@ def write_report(path: str, device: Device, report: FaultReport) -> None:
         "fault": report.kind.name,
         "text": str(report),
         **state(device),
+        "memory": asdict(device.memory()),
         "in flight": in_flight,
         "settings": settings,
         "machine": {"python": sys.version.split()[0], "kernel": platform.release(),
