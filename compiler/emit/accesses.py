@@ -72,6 +72,8 @@ class Memory:
         self.index = e.index
         e.handlers[Ops.LOAD] = self.load
         self.ahead = {a.load: a.distance for a in e.plan.ahead}
+        self.fetched: set[tuple[UOp, Line, int]] = set()
+        """Load, the variable part of its index, and line of 64 bytes after that, which are prefetched."""
         self.written = {node.src[0].arg for node in e.free if node.op is Ops.STORE}
         """Buffers that the kernel also writes. Other threads may change elements that a mask excludes."""
 
@@ -90,14 +92,17 @@ class Memory:
     def fetch(self, node: UOp, *, lines: bool = False) -> None:
         """Prefetch what is the plan's distance after the current element or vector, if the plan has one.
 
-        With `lines` only where a cache line starts there, and only for lanes that are neighbours. A prefetch
-        beyond the end of a buffer has no effect: it never faults.
+        With `lines` only for the first vector in a cache line, and only for lanes that are neighbours. A
+        prefetch beyond the end of a buffer has no effect: it never faults.
         """
         if node not in self.ahead:
             return
         place, kind = self.index.place(node.src[1]), storage_type(node.src[0].dtype)
-        if lines and (place.vector is not None or place.stride != 1 or place.offset * kind.itemsize % LINE):
-            return
+        if lines:
+            line = node, place.base, place.offset * kind.itemsize // LINE
+            if place.vector is not None or place.stride != 1 or line in self.fetched:
+                return
+            self.fetched.add(line)
         address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
         later = self.b.offset(address, self.b.index(self.ahead[node]), kind)
         self.b.line("prefetch", POINTER, 1, (later,))

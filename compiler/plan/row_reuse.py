@@ -7,6 +7,7 @@ stack of the worker thread, and the second loop loads them.
 It reads a row from memory for its maximum; later loops find the row in the caches. While they compute
 exponentials, the memory would be idle: a hardware prefetcher cannot predict the next row. So of the loops
 that read the row again, the one with the most arithmetic also prefetches the same elements of the next row.
+A product of a matrix with one vector prefetches so, too, although it reads each row once.
 
 Not here: buffers between kernels (`compiler.schedule.fusion`), the instructions (`emit.accesses`). Next:
 `nest.loop_nest.ScratchRow` and `Ahead`, the results; `tiling`, the caller.
@@ -65,6 +66,8 @@ def _of_family(kernel: KernelShape, family: Family, wanted: set[UOp]) -> list[Sc
 LEAST_BYTES = 2048
 """Bytes that are fetched ahead at least: shorter rows are fetched several rows ahead. It takes longer to read
 so many from the first caches than one line from memory."""
+STREAMED = 4
+"""A matrix of more than so many first-level caches is fetched ahead where it is read once."""
 CACHE_PART = 4
 """A row and the one after it take at most this part of the second-level cache."""
 
@@ -74,11 +77,14 @@ def find_ahead(kernel: KernelShape, model: Model, split: RangeSplit, plan: LoopN
 
     `plan` has the split's axes and steps, and the rows that the kernel keeps in scratch memory.
     """
-    if model.threaded or kernel.in_place or not any(_far(x, model) for f in kernel.families for x in f.loads):
+    if model.threaded or kernel.in_place:
         return ()
     outer = _rows(split, plan)
     if outer is None:
         return ()
+    streamed = _of_products(kernel, model, split, outer)
+    if streamed or outer.edge != "exact" or not any(_far(x, model) for f in kernel.families for x in f.loads):
+        return streamed
     found: dict[object, list[tuple[float, UOp, KernelAccess]]] = {}
     for along, loads, work in _loops(kernel, model, split, plan.rows):
         for load in loads:
@@ -87,6 +93,30 @@ def find_ahead(kernel: KernelShape, model: Model, split: RangeSplit, plan: LoopN
                 found.setdefault((load.node.src[0].arg, row), []).append((work, along, load))
     again = [max(uses[1:], key=lambda use: use[0]) for uses in found.values() if len(uses) > 1]
     return tuple([_ahead(along, load, outer) for _, along, load in again])
+
+
+def _of_products(kernel: KernelShape, model: Model, split: RangeSplit, outer: Axis) -> tuple[Ahead, ...]:
+    """Return the loads of a matrix that is read once beside a vector, such as that of a decoded token.
+
+    Several rows are read at once, each with its own arithmetic, so few lines are on their way from memory.
+    """
+    found = []
+    for family in kernel.families:
+        along, whole = model.inner(family, split).vector, {outer.range, *family.ranges}
+        shared = any(outer.range not in load.free for load in family.loads)
+        for load in family.loads if shared and along is not None else ():
+            terms, _ = symbolic.terms_of(load.index)
+            if any(a.op is not Ops.RANGE for a in terms) or load.masked or load.free != whole:
+                continue
+            rows, size = terms[outer.range] * outer.block, load.itemsize
+            near = 0 < rows * size * CACHE_PART <= model.target.l2_bytes
+            if (
+                near
+                and terms.get(along or outer.range) == 1
+                and load.nbytes > STREAMED * model.target.l1_bytes
+            ):
+                found.append(Ahead(load.node, rows * -(-LEAST_BYTES // (rows * size))))
+    return tuple(found)
 
 
 def _loops(
@@ -111,7 +141,7 @@ def _rows(split: RangeSplit, plan: LoopNest) -> Axis | None:
     axis = {a.range: a for a in plan.axes}
     loops = [s for s in plan.steps if isinstance(s, Step) and s.kind == "loop"]
     last = [s for s in loops if s.range is not split.vector and axis[s.range].count > 1][-1:]
-    return axis[last[0].range] if last and last[0].size == 1 and axis[last[0].range].edge == "exact" else None
+    return axis[last[0].range] if last and last[0].size == 1 else None
 
 
 def _far(load: KernelAccess, model: Model) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from compiler.dtype import DType, dtypes
 from frontend.device import Device
@@ -25,6 +25,10 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from frontend.nn.state.gguf import Packing
     from frontend.nn.state.tensor_file import TensorEntry, TensorFile
+
+
+MOST_RUNS: Final = 8
+"""Runs of a block up to which the product with one row is a sum over them: one kernel."""
 
 
 @dataclass(slots=True)
@@ -107,8 +111,23 @@ class WeightMatrix:
 
     def product(self, x: Tensor) -> Tensor:
         """Return x (..., inputs) times the transposed matrix, (..., outputs) float32."""
+        packing = self.packing
+        if (
+            packing is not None
+            and 0 < packing.run * MOST_RUNS >= packing.elements
+            and x.numel() == x.shape[-1]
+        ):
+            return self._of_one(x, packing)
         w = self.floats()
         return x @ (w if self.columns else w.transpose(-1, -2))
+
+    def _of_one(self, x: Tensor, packing: Packing) -> Tensor:
+        """Return the product with one row: a sum over runs of elements, with constant shifts in each."""
+        w, (outputs, blocks, _) = packing.read(self.data), self.data.shape
+        each = x.reshape(1, blocks, packing.elements)
+        runs = [slice(at, at + packing.run) for at in range(0, packing.elements, packing.run)]
+        first, *others = [each[..., run] * w[..., run] for run in runs]
+        return sum(others, first).sum((1, 2)).reshape(*x.shape[:-1], outputs)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the rows, or the matrices of experts, of ids (...): (..., *rest) float32."""

@@ -102,3 +102,24 @@ def test_results_are_those_without_fetching(make: Callable[[int, int], UOp], col
     assert [a.__class__ for a in fetching.plan.ahead] == [Ahead]
     assert plain.plan.ahead == ()
     assert ran(fetching, x).tobytes() == ran(plain, x).tobytes()
+
+
+def product(rows: int, columns: int) -> UOp:
+    i, k = loop(0, rows), loop(1, columns)
+    return sink(store(0, i, reduce(op("MUL", load(1, i * columns + k), load(2, k)), "ADD", k)))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(512, 1024), (509, 1000), (4096, 129)])
+def test_a_matrix_that_a_product_reads_once_is_fetched_ahead(rows: int, columns: int) -> None:
+    made, target = steps_for(product(rows, columns)), target_for()
+    assert [a.load.src[0].arg for a in made.plan.ahead] == [1]
+    assert made.plan.ahead[0].distance % columns == 0
+    assert "llvm.prefetch" in made.ir
+    assert steps(product(16, columns), target).plan.ahead == ()  # the caches hold it
+    assert steps(product(1, columns * rows), target).plan.ahead == ()  # there is no next row
+    rng = np.random.default_rng(rows)
+    a, x, out = rng.integers(-8, 9, (rows, columns)), rng.integers(-8, 9, columns), np.zeros(rows, np.float32)
+    kernel = HostKernel(target_of("x86_64-v3").emit(made.ir, target.machine(), 0), made.name)
+    held = [out, a.astype(np.float32), x.astype(np.float32)]
+    kernel.run([h.ctypes.data for h in held], [], made.plan.launch()[0][0])
+    assert out.tolist() == (a @ x).tolist()

@@ -42,6 +42,8 @@ class Packing(NamedTuple):
     """Bytes of a block."""
     read: Callable[[Tensor], Tensor]
     """Returns the values (..., elements) of blocks (..., size) of uint8, float32; lazy."""
+    run: int = 0
+    """Neighbouring elements whose fields are the same bits of neighbouring bytes; 0: an element is a byte."""
 
 
 def _half(b: Tensor, at: int) -> Tensor:
@@ -165,19 +167,19 @@ def _mxfp4(b: Tensor) -> Tensor:
 
 
 PACKINGS: Final = {
-    2: Packing("Q4_0", 32, 18, _q4_0),
-    3: Packing("Q4_1", 32, 20, _q4_1),
-    6: Packing("Q5_0", 32, 22, _q5_0),
-    7: Packing("Q5_1", 32, 24, _q5_1),
+    2: Packing("Q4_0", 32, 18, _q4_0, 16),
+    3: Packing("Q4_1", 32, 20, _q4_1, 16),
+    6: Packing("Q5_0", 32, 22, _q5_0, 16),
+    7: Packing("Q5_1", 32, 24, _q5_1, 16),
     8: Packing("Q8_0", 32, 34, _q8_0),
-    10: Packing("Q2_K", 256, 84, _q2_k),
-    11: Packing("Q3_K", 256, 110, _q3_k),
-    12: Packing("Q4_K", 256, 144, _q4_k),
-    13: Packing("Q5_K", 256, 176, _q5_k),
-    14: Packing("Q6_K", 256, 210, _q6_k),
-    20: Packing("IQ4_NL", 32, 18, _iq4_nl),
-    23: Packing("IQ4_XS", 256, 136, _iq4_xs),
-    39: Packing("MXFP4", 32, 17, _mxfp4),
+    10: Packing("Q2_K", 256, 84, _q2_k, 32),
+    11: Packing("Q3_K", 256, 110, _q3_k, 32),
+    12: Packing("Q4_K", 256, 144, _q4_k, 32),
+    13: Packing("Q5_K", 256, 176, _q5_k, 32),
+    14: Packing("Q6_K", 256, 210, _q6_k, 32),
+    20: Packing("IQ4_NL", 32, 18, _iq4_nl, 16),
+    23: Packing("IQ4_XS", 256, 136, _iq4_xs, 16),
+    39: Packing("MXFP4", 32, 17, _mxfp4, 16),
 }
 """Number of a quantised type in files (`enum ggml_type`) -> the type."""
 
