@@ -1,14 +1,15 @@
-"""Talk with a language model, or measure it.
+"""Talk with a language model, serve it, or measure it.
 
     python -m frontend.llm chat PATH              # a folder with config.json and safetensors, or a GGUF file
     python -m frontend.llm chat PATH --prompt "Once upon a time"      # goes on with a text, and ends
+    python -m frontend.llm serve PATH --port 8000                     # OpenAI's interface, on this machine
     python -m frontend.llm bench PATH --tokens 64 --json              # ids alone: no tokenizer is needed
 
 `chat` reads a line at a time, and answers until the model ends its answer. `bench` prints the time of a
 prompt and of each further token, and the share of the memory's read bandwidth, measured between the tokens,
 that reading each weight once a token takes.
 
-Not here: the model (`model`), texts (`tokenizer`).
+Not here: the model (`model`), texts (`tokenizer`), the interface that is served (`server`).
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from frontend.capture.jit import TinyJit
+from frontend.llm.batching import RunningBatch
 from frontend.llm.loading import load
+from frontend.llm.server import LOCAL, application, serve
 from frontend.llm.tokenizer import TextCodec
 from frontend.tensor import Tensor
-from hcq.errors import HcqError
+from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +43,9 @@ _READ_BYTES = 1 << 28
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 2 where it could not be done."""
     parser = argparse.ArgumentParser(
-        prog="python -m frontend.llm", description="Talk with a language model, or measure it."
+        prog="python -m frontend.llm", description="Talk with a language model, serve or measure it."
     )
-    parser.add_argument("command", choices=("chat", "bench"))
+    parser.add_argument("command", choices=("chat", "serve", "bench"))
     parser.add_argument("path", help="a folder with config.json and safetensors files, or a GGUF file")
     parser.add_argument("--device", help="the device; the default one if left out")
     parser.add_argument("--tokens", type=int, default=256, help="most tokens of an answer, or to measure")
@@ -50,15 +54,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--top-k", type=int, default=0)
     parser.add_argument("--top-p", type=float, default=0.95)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--host", default="127.0.0.1", help="serve: the address; others need --key-file")
+    parser.add_argument("--port", type=int, default=8000, help="serve: the port")
+    parser.add_argument("--key-file", type=Path, help="serve: a file with the key that clients must send")
+    parser.add_argument("--name", help="serve: the name of the model; that of the file if left out")
+    parser.add_argument("--rows", type=int, default=8, help="serve: requests that run at once")
+    parser.add_argument("--waiting", type=int, default=64, help="serve: requests that wait, at most")
+    parser.add_argument("--context", type=int, help="serve: tokens of a request, at most")
     parser.add_argument("--json", action="store_true", help="bench: print one JSON object")
     options = parser.parse_args(argv)
     try:
-        codec = TextCodec.of(options.path) if options.command == "chat" else None
+        key = _key(options) if options.command == "serve" else None
+        codec = TextCodec.of(options.path) if options.command != "bench" else None
         begin = time.perf_counter()
         model = load(options.path, device=options.device, progress=_bar if sys.stderr.isatty() else None)
         sys.stderr.write(f"{model!r}, loaded in {time.perf_counter() - begin:.1f} s\n")
         if codec is None:
             return _bench(model, options)
+        if options.command == "serve":
+            return _serve(model, codec, options, key)
         return _once(model, codec, options) if options.prompt is not None else _chat(model, codec, options)
     except (HcqError, OSError) as error:
         sys.stderr.write(f"{error}\n")
@@ -103,6 +117,27 @@ def _chat(model: LanguageModel, codec: TextCodec, options: Any) -> int:
         messages.append({"role": "user", "content": line.strip()})
         said = _answer(model, codec, codec.chat(messages), options)
         messages.append({"role": "assistant", "content": said})
+
+
+def _key(options: Any) -> str | None:
+    """Return the key of the file. Raises `UsageError` without one for an address that others can reach."""
+    key = None if options.key_file is None else options.key_file.read_text().strip()
+    if key == "" or (key is None and options.host not in LOCAL):
+        raise UsageError(
+            f"wanted a key, because others can reach {options.host}\n"
+            "hint: --key-file FILE, with a text that clients send as their API key"
+        )
+    return key
+
+
+def _serve(model: LanguageModel, codec: TextCodec, options: Any, key: str | None) -> int:
+    name = options.name or Path(options.path).resolve().stem
+    with RunningBatch(model, rows=options.rows, waiting=options.waiting, context=options.context) as batch:
+        hosts = LOCAL if options.host in LOCAL else ("*",)
+        app = application(batch, codec, name, key=key, hosts=hosts)
+        sys.stderr.write(f"{name} on http://{options.host}:{options.port}/v1\n")
+        serve(app, options.host, options.port)
+    return 0
 
 
 def _bench(model: LanguageModel, options: Any) -> int:

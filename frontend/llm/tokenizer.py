@@ -68,17 +68,12 @@ class TextCodec:
 
     def texts(self, ids: Iterator[int]) -> Iterator[str]:
         """Yield pieces of text as ids come: a piece ends where a character is whole."""
-        seen: list[int] = []
-        done = 0
+        pieces = TextPieces(self)
         for token in ids:
-            seen.append(token)
-            text = self.decode(seen)
-            if len(text) > done and not text.endswith("\ufffd"):
-                yield text[done:]
-                before = self.decode(seen[-1:])
-                seen, done = (seen[-1:], len(before)) if text.endswith(before) else (seen, len(text))
-        rest = self.decode(seen)[done:]
-        if rest:
+            text = pieces.add(token)
+            if text:
+                yield text
+        if rest := pieces.rest():
             yield rest
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -110,6 +105,32 @@ class TextCodec:
         except (jinja2.TemplateError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UsageError(f"{self.path}: the chat template fails: {error}") from None
         return self.encode(text, special=False)
+
+
+class TextPieces:
+    """The text of ids that come one by one, in pieces of whole characters."""
+
+    def __init__(self, codec: TextCodec) -> None:
+        self.codec = codec
+        self._seen: list[int] = []
+        self._done = 0
+
+    def add(self, token: int) -> str:
+        """Return the text that an id adds; "" within a character."""
+        self._seen.append(token)
+        text, done = self.codec.decode(self._seen), self._done
+        if len(text) <= done or text.endswith("\ufffd"):
+            return ""
+        before = self.codec.decode(self._seen[-1:])
+        if text.endswith(before):
+            self._seen, self._done = self._seen[-1:], len(before)
+        else:
+            self._done = len(text)
+        return text[done:]
+
+    def rest(self) -> str:
+        """Return what is left when no more ids come: the text of an incomplete character."""
+        return self.codec.decode(self._seen)[self._done :]
 
 
 def _library(name: str) -> Any:
