@@ -1,4 +1,4 @@
-"""Softmax between two products, in one loop over blocks of keys: scores, weights and results in registers.
+"""Sums of weighted values in one loop over blocks of keys: scores, weights and results in registers.
 
 For each block the scores are computed, and their exponentials relative to the largest score so far. If a
 block has a larger one, the sums and results of the blocks before are scaled. Source: M. Milakov and N.
@@ -25,6 +25,7 @@ from compiler.emit.workgroup_reduce import exchanged
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import round_to, uop
+from compiler.nest.kernel_shape import inner_nodes
 from compiler.targets.shared.matrix import Digit, LaneMap
 
 if TYPE_CHECKING:
@@ -43,16 +44,16 @@ _F32 = dtypes.float32
 class _State(NamedTuple):
     """What the loop carries."""
 
-    results: list[Line]
-    """The accumulators of the second product."""
+    results: list[list[Line]]
+    """The accumulators of each sum of weighted values."""
     largest: list[Line]
-    """For each row of the thread the largest score so far, times log2(e)."""
+    """For each row of the thread the largest score so far, times log2(e); empty without a softmax."""
     totals: list[Line]
-    """For each row the sum of exponentials of the keys of this thread."""
+    """For each row the sum of exponentials of the keys of this thread; empty without a softmax."""
 
     def lines(self) -> list[Line]:
         """Return all values, as the loop carries them."""
-        return [*self.results, *self.largest, *self.totals]
+        return [x for results in self.results for x in results] + [*self.largest, *self.totals]
 
 
 class OnlineSum:
@@ -66,12 +67,14 @@ class OnlineSum:
         assert e.plan.matrix is not None
         self.op = e.plan.matrix
         self.turned = online.turned
-        self.score, self.scale = _unscaled(online.score, online.scores)
-        e.free.setdefault(self.score, e.free[online.score])
+        self.softmax = online.largest is not None
+        self.score, self.scale = online.weights[0], 1.0
+        if online.score is not None:
+            self.score, self.scale = self._unscaled(online.score)
         self.key = online.axis
         self.stages = e.plan.shared_stages()
         self.rows: Axis = e.axes[self.stages[0].axis]
-        self.columns: Axis = e.axes[self.stages[2].axis]
+        self.columns: Axis = e.axes[self.stages[-1].axis]
         self.steps = self.key.block // self.op.shape[2]
         """Operations of the second product along the keys."""
         self.own = self.key.upcast // 2 // self.steps
@@ -84,21 +87,27 @@ class OnlineSum:
         here = {u: e.env.get(u, 0) for u in units if u is not None}
         write = self._in_tiles if self.stages[0].mechanism == "vector loads" else self._in_rings
         state = write()
-        results = [self._pinned(x) for x in state.results] if self.turned else state.results
         totals = [self._over_lanes(total, self._sum) for total in state.totals]
-        wide, lanes = self.values.count, self.columns.lanes
-        for row in range(self.rows.upcast):
+        for row, (total, most) in enumerate(zip(totals, state.largest, strict=True)):
             self._at(units[0], row)
-            total, largest = totals[row], state.largest[row]
-            largest = b.alu("fmul", largest, b.const(_F32, round_to(math.log(2), _F32)))
+            largest = b.alu("fmul", most, b.const(_F32, round_to(math.log(2), _F32)))
             e.finish(online.largest, b.select(b.cmp("uno", total, total), total, largest))
             e.finish(online.total, total)
+        for node, values, sums in zip(online.weighted, self.values, state.results, strict=True):
+            results = [self._pinned(x) for x in sums] if self.turned else sums
+            self._finish(node, values, results, units)
+        e.env.update(here)
+
+    def _finish(self, node: UOp, values: Fragments, results: list[Line], units: list[UOp | None]) -> None:
+        """Record the values of a sum of weighted values at all positions of rows and columns."""
+        wide, lanes = values.count, self.columns.lanes
+        for row in range(self.rows.upcast):
+            self._at(units[0], row)
             for unit in range(self.columns.upcast):
                 self._at(units[1], unit)
                 places = range(unit * lanes, unit * lanes + lanes)
-                found = [self._source(results, wide, row, self.values.place(at)) for at in places]
-                e.finish(online.weighted, vector_of(b, found))
-        e.env.update(here)
+                found = [self._source(results, wide, row, values.place(at)) for at in places]
+                self.e.finish(node, vector_of(self.b, found))
 
     def _at(self, unit: UOp | None, position: int) -> None:
         if unit is not None:
@@ -106,8 +115,8 @@ class OnlineSum:
 
     def _source(self, sums: list[Line], wide: int, row: int, column: tuple[int, int]) -> tuple[Line, int]:
         """Return the accumulator of a row and a column, and its lane; `wide` operations are columns."""
-        (high, upper), (n, left) = self.queries.place(row), column
-        number = n * self.queries.count + high if self.turned else high * wide + n
+        (high, upper), (n, left) = self.first.place(row), column
+        number = n * self.first.count + high if self.turned else high * wide + n
         return sums[number], upper + left
 
     def _pinned(self, total: Line) -> Line:
@@ -128,72 +137,72 @@ class OnlineSum:
 
     def _in_rings(self) -> _State:
         """Write the loop with asynchronous copies: those of later blocks run while a block is multiplied."""
-        b, stages = self.b, self.stages
-        query, keys, values = (
-            TileRing(self.e, self.memory, s, s.ranges[-1], self._staged(s)) for s in stages
-        )
+        b, stages, many = self.b, self.stages, len(self.online.scores)
+        tiles = [TileRing(self.e, self.memory, s, s.ranges[-1], self._staged(s)) for s in stages]
         lane = matrix_lane(self.e)
         self._read(
-            MatrixFragments(self.e, self.op, query, lane),
-            MatrixFragments(self.e, self.op, keys, lane, columns=True),
-            MatrixFragments(self.e, self.op, values, lane, columns=True),
+            [MatrixFragments(self.e, self.op, t, lane, columns=n >= many) for n, t in enumerate(tiles)]
         )
-        count, copied = self._count(), b.index(0)
+        (begin, count), copied = self._blocks(), b.index(0)
+        count = b.alu("sub", count, begin)
 
         def copy(number: Line, slot: Line) -> None:
-            start = self._block_of(number)
-            self._from(start, lambda: keys.copy(symbolic.ZERO, slot))
-            values.copy(start, slot)
+            start = self._block_of(b.add(number, begin))
+            for n, ring in enumerate(tiles[many:]):
+                if n < many:
+                    self._from(start, lambda ring=ring: ring.copy(symbolic.ZERO, slot))  # type: ignore[misc]
+                else:
+                    ring.copy(start, slot)
 
         def start() -> list[Line]:
             nonlocal copied
-            b.line("wait", dtypes.bool, 1, (), stages[1].depth - 1)
+            b.line("wait", dtypes.bool, 1, (), stages[-1].depth - 1)
             copied = b.line("barrier", dtypes.bool, 1)
             return self._initial()
 
         def block(number: Line, carried: list[Line], token: Line, later: Callable[[], None]) -> list[Line]:
             later()
-            return self._block(self._state(carried), number, token, copied).lines()
+            return self._block(self._state(carried), b.add(number, begin), token, copied).lines()
 
-        query.select(b.index(0))
-        query.copy(symbolic.ZERO, b.index(0))
+        for ring in tiles[:many]:
+            ring.select(b.index(0))
+            ring.copy(symbolic.ZERO, b.index(0))
         b.line("commit", dtypes.bool, 1)
-        rings = (keys, values)
+        rings = tiles[many:]
         return self._state(in_rings(b, rings, count, least=0, copy=copy, start=start, block=block))
 
     def _in_tiles(self) -> _State:
         """Write the loop with vector loads: a block is loaded before all threads have used the one before."""
-        b = self.b
-        query, keys, values = tiles = [
-            SharedTile(self.e, s, s.ranges[-1], self._staged(s), dtypes.uint32) for s in self.stages
-        ]
+        b, e, op, many = self.b, self.e, self.op, len(self.online.scores)
+        tiles = [SharedTile(e, s, s.ranges[-1], self._staged(s), dtypes.uint32) for s in self.stages]
         for tile in tiles:  # outside the loop
             tile.memory()
-        lane = lane_number(self.e, self.op)
-        self._read(
-            WordFragments(self.e, self.op, query, self.op.b, self.op.d.column, lane),
-            WordFragments(self.e, self.op, keys, self.op.a, self.op.d.row, lane),
-            WordFragments(self.e, self.op, values, self._value_map(), self.op.d.row, lane),
-        )
-        query.store(query.load(symbolic.ZERO, self.e.value))
+        lane = lane_number(e, op)
+        maps = [(op.b, op.d.column)] * many + [(op.a, op.d.row)] * many
+        maps += [(self._value_map(), op.d.row)] * len(self.online.weighted)
+        self._read([WordFragments(e, op, t, *each, lane) for t, each in zip(tiles, maps, strict=True)])
+        for tile in tiles[:many]:
+            tile.store(tile.load(symbolic.ZERO, e.value))
         copied = b.line("barrier", dtypes.bool, 1)
-        loop = b.enter_loop(b.index(0), self._count(), 1, b.cursor)
+        loop = b.enter_loop(*self._blocks(), 1, b.cursor)
         state = self._state([b.carry(loop, value) for value in self._initial()])
-        start = self._block_of(loop.index)
+        start, later = self._block_of(loop.index), tiles[many:]
         loaded = [
-            self._from(start, lambda: keys.load(symbolic.ZERO, self.e.value)),
-            values.load(start, self.e.value),
+            self._from(start, lambda t=t: t.load(symbolic.ZERO, e.value)) if n < many else t.load(start, e.value)  # type: ignore[misc]
+            for n, t in enumerate(later)
         ]
         b.line("barrier", dtypes.bool, 1)  # other threads still read the tiles of the block before
-        for tile, words in zip((keys, values), loaded, strict=True):
+        for tile, words in zip(later, loaded, strict=True):
             tile.store(words)
         state = self._block(state, loop.index, b.line("barrier", dtypes.bool, 1), copied)
         return self._state(b.leave_loop(loop, state.lines()))
 
-    def _read(self, queries: Fragments, keys: Fragments, values: Fragments) -> None:
+    def _read(self, readers: Sequence[Fragments]) -> None:
         """Set the readers of the tiles."""
-        self.queries, self.keys, self.values = queries, keys, values
-        self.row_at = {queries.place(at): at for at in range(self.rows.upcast)}
+        many = len(self.online.scores)
+        self.queries, self.keys, self.values = readers[:many], readers[many : 2 * many], readers[2 * many :]
+        self.first = readers[0]
+        self.row_at = {self.first.place(at): at for at in range(self.rows.upcast)}
         """For an operation and a part of D's register the row of the thread."""
 
     def _from(self, start: UOp, copy: Callable[[], T]) -> T:
@@ -210,47 +219,78 @@ class OnlineSum:
 
     def _initial(self) -> list[Line]:
         """Return the lines of the state before the first block."""
-        b, rows = self.b, self.rows.upcast
+        b, rows = self.b, self.rows.upcast if self.softmax else 0
         zero = b.const(_F32, 0.0, self.op.d.registers)
         low, none = b.const(_F32, -math.inf), b.const(_F32, 0.0)
-        return [zero] * (self.queries.count * self.values.count) + [low] * rows + [none] * rows
+        return [zero] * sum(self._widths()) + [low] * rows + [none] * rows
+
+    def _widths(self) -> list[int]:
+        """Return the accumulators of each sum of weighted values."""
+        return [self.first.count * values.count for values in self.values]
 
     def _state(self, lines: list[Line]) -> _State:
         """Return the state of some lines, in the order of `_State.lines`."""
-        rows = self.rows.upcast
-        return _State(lines[: -2 * rows], lines[-2 * rows : -rows], lines[-rows:])
+        results, at = [], 0
+        for width in self._widths():
+            results.append(lines[at : at + width])
+            at += width
+        rows = self.rows.upcast if self.softmax else 0
+        return _State(results, lines[at : at + rows], lines[at + rows :])
 
-    def _count(self) -> Line:
-        """Return the number of blocks that some row of the workgroup needs, at least 1."""
-        b, most = self.b, self.b.index(self.key.count)
-        end = self.e.limits.rounds(self.key.range, self.key.block, most)
-        for place in _ends(self.online.score, self.key.range):
-            limit = self.e.index.materialised(self._largest(place))
-            blocks = b.alu(
-                "ashr", b.add(limit, b.index(self.key.block - 1)), b.index(self.key.block.bit_length() - 1)
-            )
-            end = b.call("smax", b.call("smin", end, blocks), b.index(1))
-        return end
+    def _blocks(self) -> tuple[Line, Line]:
+        """Return the first and the end of the blocks that some row of the workgroup needs, at least one."""
+        b, key = self.b, self.key.range
+        end, begin = self.e.limits.rounds(key, self.key.block, b.index(self.key.count)), b.index(0)
+        for score in self._scored():
+            for place, first in _bounds(score, key):
+                limit = self.e.index.materialised(self._extreme(place, least=first))
+                shift = b.index(self.key.block.bit_length() - 1)
+                if first:
+                    begin = b.call("smax", begin, b.alu("ashr", limit, shift))
+                else:
+                    blocks = b.alu("ashr", b.add(limit, b.index(self.key.block - 1)), shift)
+                    end = b.call("smin", end, blocks)
+        begin = b.call("smin", begin, b.index(self.key.count - 1))
+        return begin, b.call("smax", end, b.add(begin, b.index(1)))
 
-    def _largest(self, place: UOp) -> UOp:
-        """Return the largest value of an index for the rows of the workgroup, over split ranges."""
+    def _scored(self) -> list[UOp]:
+        """Return the values of whose exponentials the weights are products: -inf makes all weights 0."""
+        if self.online.score is not None:
+            return [self.online.score]
+        found = [[n.src[0].src[0] for n in _exponentials(w)] for w in self.online.weights]
+        return found[0][:1] if all(len(f) == 1 and f == found[0] for f in found) else []
+
+    def _extreme(self, place: UOp, *, least: bool) -> UOp:
+        """Return the largest (least) value of an index for the rows of the workgroup, over split ranges."""
         ix, r = self.e.index, self.rows.range
         terms, constant = symbolic.terms_of(place)
         factor = terms.pop(r, 0)
-        far = symbolic.add(ix.starts[r], symbolic.const(self.rows.block - 1 if factor > 0 else 0))
+        far = symbolic.add(ix.starts[r], symbolic.const(self.rows.block - 1 if (factor > 0) != least else 0))
         return symbolic.add(ix.split(symbolic.linear(terms, constant)), symbolic.mul(far, factor))
 
     # One block of keys.
 
     def _block(self, state: _State, number: Line, token: Line, copied: Line) -> _State:
-        """Return the state after a block whose tiles are filled at `token`; queries are since `copied`."""
+        """Return the state after a block whose tiles are filled at `token`; rows are since `copied`."""
         self.e.index.bind(self.key.range, number)
-        scores = self._scores(token, copied if self.online.held else token)
+        every = range(len(self.online.scores))
+        scores = [self._scores(n, token, copied if self.online.held else token) for n in every]
+        self.b.line("phase", dtypes.bool, 1)
+        if self.softmax:
+            return self._scaled(state, scores[0], token)
+        words = self._weights(scores)
+        results = []
+        for sums, values, own in zip(state.results, self.values, words, strict=True):
+            self.b.line("phase", dtypes.bool, 1)
+            results.append(self._added(sums, own, values, token))
+        return _State(results, [], [])
+
+    def _scaled(self, state: _State, scores: list[Line], token: Line) -> _State:
+        """Return the state after a block of a softmax, whose largest scores may be larger than those so far."""
         b, words, factors = self.b, [], []
-        b.line("phase", dtypes.bool, 1)
         largest, totals, scale = [], [], b.const(_F32, round_to(self.scale * math.log2(math.e), _F32))
         for row in range(self.rows.upcast):
-            masked = self._masked(scores, row)
+            (masked,) = self._of_row([scores], row, [self.score], -math.inf)
             most = self._over_lanes(_tree(masked, self._most), self._most)
             newest = self._most(state.largest[row], b.alu("fmul", most, scale))
             low = b.const(_F32, -math.inf)  # all scores so far are -inf: exp(x - 0) is 0
@@ -262,25 +302,48 @@ class OnlineSum:
             largest.append(newest)
             totals.append(b.fma(state.totals[row], factor, _tree(weights, self._sum)))
             factors.append(factor)
-            pairs = zip(weights[::2], weights[1::2], strict=True)
-            words.append([b.line("halves", dtypes.uint32, 1, pair, self.op.dtype) for pair in pairs])
-        results = [
-            b.alu("fmul", total, self._factors(number, factors)) for number, total in enumerate(state.results)
-        ]
+            words.append(self._halves(weights))
+        (before,) = state.results
+        results = [b.alu("fmul", total, self._factors(number, factors)) for number, total in enumerate(before)]
         b.line("phase", dtypes.bool, 1)
-        return _State(self._added(results, words, token), largest, totals)
+        return _State([self._added(results, words, self.values[0], token)], largest, totals)
 
-    def _scores(self, token: Line, copied: Line) -> list[Line]:
-        """Return the accumulators of the first product."""
-        tokens = {self.queries: copied, self.keys: token}
-        pair = (self.keys, self.queries) if self.turned else (self.queries, self.keys)
+    def _weights(self, scores: list[list[Line]]) -> list[list[list[Line]]]:
+        """Return for each sum the words of the weights of each row; beyond the last key they are 0."""
+        self.e.readers |= {x: self._exponential for w in self.online.weights for x in _exponentials(w)}
+        rows = [self._of_row(scores, n, self.online.weights, 0.0) for n in range(self.rows.upcast)]
+        return [[self._halves(row[n]) for row in rows] for n in range(len(self.online.weights))]
+
+    def _exponential(self, node: UOp) -> Line:
+        """Return exp(x - y) of two values as an exponential of base 2, which the target approximates."""
+        b, (x, y) = self.b, node.src[0].src
+        value, scale = self._unscaled(x)
+        down = b.alu("fmul", self.e.value(y), b.const(_F32, round_to(-math.log2(math.e), _F32)))
+        factor = b.const(_F32, round_to(scale * math.log2(math.e), _F32))
+        return b.line("exp2", _F32, 1, (b.fma(self.e.value(value), factor, down),))
+
+    def _unscaled(self, score: UOp) -> tuple[UOp, float]:
+        """Return a value and a factor whose product is a score (`_unscaled`); both have the same ranges."""
+        value, scale = _unscaled(score, self.online.scores)
+        self.e.free.setdefault(value, self.e.free[score])
+        return value, scale
+
+    def _halves(self, weights: list[Line]) -> list[Line]:
+        pairs = zip(weights[::2], weights[1::2], strict=True)
+        return [self.b.line("halves", dtypes.uint32, 1, pair, self.op.dtype) for pair in pairs]
+
+    def _scores(self, number: int, token: Line, copied: Line) -> list[Line]:
+        """Return the accumulators of a score."""
+        queries, keys = self.queries[number], self.keys[number]
+        tokens = {queries: copied, keys: token}
+        pair = (keys, queries) if self.turned else (queries, keys)
         zero = self.b.const(_F32, 0.0, self.op.d.registers)
-        sums = [zero] * (self.queries.count * self.keys.count)
+        sums = [zero] * (queries.count * keys.count)
 
         def read(step: int) -> list[list[list[Line]]]:
             return [reader.read(symbolic.ZERO, step * self.op.depth, tokens[reader]) for reader in pair]
 
-        return self._multiplied(self.queries.words // self.op.depth, read, sums)
+        return self._multiplied(queries.words // self.op.depth, read, sums)
 
     def _multiplied(
         self, steps: int, read: Callable[[int], Sequence[list[list[Line]]]], sums: list[Line]
@@ -298,20 +361,24 @@ class OnlineSum:
                 later = read(step + 1)
         return sums
 
-    def _masked(self, sums: list[Line], row: int) -> list[Line]:
-        """Return the scores of a row of the thread, in the order of its keys; beyond the last key -inf."""
+    def _of_row(
+        self, sums: list[list[Line]], row: int, wanted: Sequence[UOp], beyond: float
+    ) -> list[list[Line]]:
+        """Return values of a row of the thread in the order of its keys; `beyond` after the last key."""
         e, b, online = self.e, self.b, self.online
         rows, keys = e.units.get(self.rows.range), e.units[self.key.range]
         self._at(rows, row)
         guard = e.index.guards.get(self.key.range)
-        out: list[Line] = []
+        out: list[list[Line]] = [[] for _ in wanted]
         for at in range(self.key.upcast):
             e.env[keys] = at
-            found = self._source(sums, self.keys.count, row, self.keys.place(at))
-            e.finish(online.scores, vector_of(b, [found]))
-            value = e.value(self.score)
+            for node, own, reader in zip(online.scores, sums, self.keys, strict=True):
+                found = self._source(own, reader.count, row, reader.place(at))
+                e.finish(node, vector_of(b, [found]))
             mask = None if guard is None else e.index.mask(guard)
-            out.append(value if mask is None else b.select(mask, value, b.const(_F32, -math.inf)))
+            for values, node in zip(out, wanted, strict=True):
+                value = e.value(node)
+                values.append(value if mask is None else b.select(mask, value, b.const(_F32, beyond)))
         return out
 
     def _most(self, x: Line, y: Line) -> Line:
@@ -337,8 +404,8 @@ class OnlineSum:
 
     def _factors(self, number: int, factors: list[Line]) -> Line:
         """Return the factor of each register of an accumulator of the second product."""
-        count = self.queries.count
-        high = number % count if self.turned else number // self.values.count
+        count = self.first.count
+        high = number % count if self.turned else number // self.values[0].count
         digits = self.op.d.column if self.turned else self.op.d.row
         found = []
         for register in range(self.op.d.registers):
@@ -350,13 +417,15 @@ class OnlineSum:
 
     # The weights as an operand of the second product.
 
-    def _added(self, sums: list[Line], words: list[list[Line]], token: Line) -> list[Line]:
-        """Return the accumulators of the second product with those of a block added."""
+    def _added(
+        self, sums: list[Line], words: list[list[Line]], reader: Fragments, token: Line
+    ) -> list[Line]:
+        """Return the accumulators of a sum of weighted values with those of a block added."""
 
         def read(step: int) -> tuple[list[list[Line]], list[list[Line]]]:
-            weights = [self._operand(words, step, high) for high in range(self.queries.count)]
+            weights = [self._operand(words, step, high) for high in range(self.first.count)]
             at = step * (self.own if self.turned else self.op.depth)
-            values = self.values.read(symbolic.ZERO, at, token)
+            values = reader.read(symbolic.ZERO, at, token)
             return (values, weights) if self.turned else (weights, values)
 
         return self._multiplied(self.steps, read, sums)
@@ -420,20 +489,25 @@ def _tree(values: list[Line], combine: Callable[[Line, Line], Line]) -> Line:
     return values[0]
 
 
-def _unscaled(score: UOp, scores: UOp) -> tuple[UOp, float]:
+def _unscaled(score: UOp, scores: Sequence[UOp]) -> tuple[UOp, float]:
     """Return a value and a positive factor whose product is the score: one multiplication then does both."""
-    if score.op is Ops.MUL and score.src[0] is scores and score.src[1].op is Ops.CONST:
+    if score.op is Ops.MUL and score.src[0] in scores and score.src[1].op is Ops.CONST:
         factor = float(score.src[1].arg)
-        return (scores, factor) if 2.0**-64 < factor < 2.0**64 else (score, 1.0)
+        return (score.src[0], factor) if 2.0**-64 < factor < 2.0**64 else (score, 1.0)
     if score.op is Ops.WHERE and score.src[2].op is Ops.CONST and score.src[2].arg == -math.inf:
         inner, factor = _unscaled(score.src[1], scores)
         return uop(Ops.WHERE, score.dtype, (score.src[0], inner, score.src[2])), factor
     return score, 1.0
 
 
-def _ends(score: UOp, key: UOp) -> list[UOp]:
-    """Return the places from which on the score is -inf, as indices over the other ranges."""
-    found: list[UOp] = []
+def _exponentials(weight: UOp) -> list[UOp]:
+    """Return the exponentials of differences in a weight."""
+    return [n for n in inner_nodes((weight,)) if n.op is Ops.EXP and n.src[0].op is Ops.SUB]
+
+
+def _bounds(score: UOp, key: UOp) -> list[tuple[UOp, bool]]:
+    """Return the places from which on, or (True) below which, the score is -inf, over the other ranges."""
+    found: list[tuple[UOp, bool]] = []
     while score.op is Ops.WHERE and score.src[2].op is Ops.CONST and score.src[2].arg == -math.inf:
         conditions = [score.src[0]]
         while conditions:
@@ -441,16 +515,22 @@ def _ends(score: UOp, key: UOp) -> list[UOp]:
             if condition.op is Ops.AND:
                 conditions += condition.src
             elif condition.op is Ops.IVALUE:
-                found += [end for part in symbolic.parts_of(condition.src[0]) for end in _end(part, key)]
+                found += [at for part in symbolic.parts_of(condition.src[0]) for at in _bound(part, key)]
         score = score.src[1]
     return found
 
 
-def _end(part: UOp, key: UOp) -> list[UOp]:
-    """Return the place below which `key` is where a part of a mask, x < c, is true; none for other parts."""
+def _bound(part: UOp, key: UOp) -> list[tuple[UOp, bool]]:
+    """Return the place below or from which `key` is where a part of a mask, x < c, is true; none for others.
+
+    key + x < c means key < c - x; x - key < c means key >= x - c + 1.
+    """
     if part.op is not Ops.ILT:
         return []
     terms, constant = symbolic.terms_of(part.src[0])
-    if terms.pop(key, 0) != 1 or any(r.op is not Ops.RANGE for r in terms):
+    factor = terms.pop(key, 0)
+    if factor not in (1, -1) or any(r.op is not Ops.RANGE for r in terms):
         return []
-    return [symbolic.linear({r: -c for r, c in terms.items()}, part.arg - constant)]
+    if factor == 1:
+        return [(symbolic.linear({r: -c for r, c in terms.items()}, part.arg - constant), False)]
+    return [(symbolic.linear(terms, constant - part.arg + 1), True)]

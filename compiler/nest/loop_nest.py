@@ -292,29 +292,31 @@ class KeptMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Online:
-    """How a softmax between two products is computed in one loop over blocks of keys.
+    """How sums of weighted values are computed in one loop over blocks of keys.
 
-    The scores of a block are in registers. Exponentials are relative to the largest score so far, and the
-    sums of the blocks before are scaled when a larger one is found. The first shared stage is that of the
-    queries, which stays; those of keys and of values follow.
+    Weights are functions of *scores*, sums of products that are in registers for a block. With a softmax,
+    exponentials are relative to the largest score so far, and the sums of the blocks before are scaled when a
+    larger one is found. The shared stages are those of the rows of each score, which stay; of the keys of each
+    score; and of the values of each sum.
     """
 
     axis: Axis
     """The range of the keys, as the columns of a block's scores."""
-    scores: UOp
-    """The REDUCE of the first product."""
-    score: UOp
-    """The value of which the exponential is taken: `scores` with scale and masks."""
-    largest: UOp
-    """The REDUCE of the largest score."""
-    total: UOp
-    """The REDUCE of the sum of exponentials."""
-    weighted: UOp
-    """The REDUCE of the second product."""
+    scores: tuple[UOp, ...]
+    """The REDUCEs of the products of which weights are functions."""
+    weights: tuple[UOp, ...]
+    """The weight of each sum, before it is rounded."""
+    weighted: tuple[UOp, ...]
+    """The REDUCEs of the weighted values."""
+    score: UOp | None
+    """The value of which the exponential of a softmax is taken: a score with scale and masks."""
+    largest: UOp | None
+    """The REDUCE of the largest score, and below that of the sum of exponentials; without a softmax None."""
+    total: UOp | None
     turned: bool
-    """Whether both products are transposed: keys @ queries, values @ weights."""
+    """Whether all products are transposed: keys @ queries, values @ weights."""
     held: bool
-    """Whether the fragments of queries stay in registers."""
+    """Whether the fragments of rows stay in registers."""
     ahead: bool
     """Whether the operands of the next step of a product are read before the operations of a step."""
 
@@ -393,7 +395,8 @@ class LoopNest:
             )
         if self.online is not None:
             turned = ", turned" * self.online.turned
-            lines.append(f"online softmax along r{self.online.axis.range.arg[0]}{turned}")
+            what = "online softmax" if self.online.largest is not None else "weighted sums"
+            lines.append(f"{what} along r{self.online.axis.range.arg[0]}{turned}")
         if self.looped is not None:
             lines.append(f"results: loop over r{self.looped.arg[0]}")
         if self.matrix is not None:

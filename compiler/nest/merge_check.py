@@ -34,7 +34,8 @@ def verify_merged(chain: UOp, ast: UOp, online: Online) -> None:
     """
     scores, middle, last = chain.src
     free = ranges_in(ast)
-    (key,), (depth,) = (bound_ranges(n, free) for n in (online.weighted, online.scores))
+    assert online.largest is not None
+    (key,), (depth,) = (bound_ranges(n, free) for n in (online.weighted[0], online.scores[0]))
     (inner,) = bound_ranges(next(n for n in ordered(scores) if n.op is Ops.REDUCE), ranges_in(scores))
     (row,) = bound_ranges(online.largest, free)
     same = [store.src[:2] for store in last.src] == [store.src[:2] for store in ast.src]

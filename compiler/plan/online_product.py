@@ -33,7 +33,7 @@ from compiler.plan.choice import OnlineChoice
 from compiler.plan.matrix_product import Product
 from compiler.plan.proposal import Proposal
 from compiler.plan.shared_product import ring, tile
-from compiler.rewrite.online_softmax import Merged, merged
+from compiler.rewrite.online_softmax import Merged, described, merged
 from compiler.targets.shared.matrix import places
 from hcq.errors import CompileError
 
@@ -67,9 +67,9 @@ class _Attention:
     """A merged kernel: its two products and their operation."""
 
     merged: Merged
-    scores: Product
-    """Queries @ keys: the columns are the keys."""
-    values: Product
+    scores: tuple[Product, ...]
+    """Rows @ keys: the columns are the keys."""
+    values: tuple[Product, ...]
     """Weights @ values: the sum is over the keys."""
     op: MatrixOp
 
@@ -120,33 +120,46 @@ def _all(chain: UOp, target: Target) -> Iterator[Proposal]:
                 yield Proposal(a.merged.ast, plan.nanoseconds, plan, choice)
 
 
-def _attention(chain: UOp, target: Target) -> _Attention | None:
-    """Return a chain as two products; None where the target has no operation for them.
+def _attention(ast: UOp, target: Target) -> _Attention | None:
+    """Return a chain or a merged kernel as products; None where the target has no operation for them.
 
-    The operands of both have one type of 16 bits. Rows are the innermost range on which neither keys nor
-    values depend; the other ranges that are no columns count such products.
+    Their operands have one type of 16 bits. Rows are the innermost range on which neither keys nor values
+    depend; the other ranges that are no columns count such products.
     """
-    found = merged(chain) if target.matrix and target.shared_bytes else None
+    if not target.matrix or not target.shared_bytes:
+        return None
+    found = merged(ast) if ast.src[0].op is Ops.SINK else described(ast)
     if found is None:
         return None
     kernel = analyse(found.ast)
-    free = kernel.free
-    (key,), (depth,) = (bound_ranges(n, free) for n in (found.weighted, found.scores))
-    weights, values = _factors(found.weighted, lambda x: _plain(x) is found.total.src[0])
-    queries, keys = _factors(found.scores, lambda x: key not in free[x])
-    outputs = kernel.outputs
-    columns = [r for r in outputs if r not in free[found.largest]]
-    rows = [r for r in outputs if r in free[queries] and r not in free[keys] and r not in free[values]]
-    op = next((o for o in target.matrix if o.dtype is queries.dtype), None)
-    same = all(x.dtype is queries.dtype for x in (weights, keys, values))
-    if op is None or not same or not rows or len(columns) != 1 or kernel.in_place or key not in free[keys]:
+    free, outputs = kernel.free, kernel.outputs
+    (key,) = bound_ranges(found.weighted[0], free)
+    pairs = [_factors(n, lambda x: key not in free[x]) for n in found.scores]
+    weighted = [_factors(n, lambda x, w=w: _plain(x) is w) for n, w in zip(found.weighted, found.weights, strict=True)]  # type: ignore[misc]
+    columns = [r for r in outputs if r not in free[found.scores[0]]]
+    far = {r for pair in (*pairs, *weighted) for r in free[pair[1]]}
+    rows = [r for r in outputs if r not in far and all(r in free[left] for left, _ in pairs)]
+    narrow = [x for pair in pairs for x in pair] + [values for _, values in weighted]
+    narrow += [weights for weights, _ in weighted] if found.largest is not None else []
+    op = next((o for o in target.matrix if o.dtype is narrow[0].dtype), None)
+    if op is None or any(x.dtype is not op.dtype for x in narrow) or kernel.in_place:
         return None
-    if max(depth.arg[1], columns[0].arg[1]) > MOST_DEPTH or (rows[-1].arg[1] < ALONE and key.arg[1] > LONG):
+    if not rows or len(columns) != 1 or any(key not in free[keys] for _, keys in pairs):
         return None
     others = tuple([r for r in outputs if r is not rows[-1] and r is not columns[0]])
-    scores = Product(kernel, found.scores, rows[-1], key, depth, queries, keys, others)
-    weighted = Product(kernel, found.weighted, rows[-1], columns[0], key, weights, values, others)
-    return _Attention(found, scores, weighted, op)
+    scores = [
+        Product(kernel, n, rows[-1], key, *bound_ranges(n, free), *pair, others)
+        for n, pair in zip(found.scores, pairs, strict=True)
+    ]
+    sums = [
+        Product(kernel, n, rows[-1], columns[0], key, *pair, others)
+        for n, pair in zip(found.weighted, weighted, strict=True)
+    ]
+    if max(p.arg[1] for p in (*[p.k for p in scores], columns[0])) > MOST_DEPTH:
+        return None
+    if rows[-1].arg[1] < ALONE and key.arg[1] > LONG:
+        return None
+    return _Attention(found, tuple(scores), tuple(sums), op)
 
 
 def _factors(node: UOp, first: Callable[[UOp], bool]) -> tuple[UOp, UOp]:
@@ -173,32 +186,34 @@ def _padded(size: int) -> int:
 def _planned(a: _Attention, target: Target, choice: OnlineChoice) -> LoopNest | None:
     """Return the plan of a choice; None where it does not fit the target."""
     axes, threads = _axes(a, choice), choice.warps * a.op.lanes
-    depth = _padded(a.scores.k.arg[1])
     stages = _stages(a, target, choice, axes) if threads <= target.threads else None
     if stages is None:
         return None
     rows, keys, columns = axes
+    depth = sum([_padded(p.k.arg[1]) for p in a.scores])
+    width = len(a.values) * columns.block
     held, each = _fragments(a, choice, depth, columns.block)
     of = {rows.range: rows, columns.range: columns}
-    every = tuple([of.get(r) or Axis(r) for r in a.scores.kernel.outputs])
-    copied = 0 if choice.depth > 1 else keys.block * (depth + columns.block) // (2 * threads)
+    every = tuple([of.get(r) or Axis(r) for r in a.scores[0].kernel.outputs])
+    copied = 0 if choice.depth > 1 else keys.block * (depth + width) // (2 * threads)
     registers = OTHER_REGISTERS[a.turned] + max(held if held <= HELD_REGISTERS else 0, copied) + each
     if held > HELD_REGISTERS and (a.turned or choice.high > 1):
         registers += UNHELD_REGISTERS[a.turned]
-    registers += rows.upcast * (columns.upcast * columns.lanes + keys.upcast + keys.upcast // 2)
+    registers += rows.upcast * len(a.values) * (columns.upcast * columns.lanes + keys.upcast // 2)
+    registers += rows.upcast * len(a.scores) * keys.upcast
     ahead = each <= AHEAD and (not a.turned or registers + each <= target.thread_registers)
     if registers > target.thread_registers:
         return None
     m = a.merged
     online = Online(
-        keys, m.scores, m.score, m.largest, m.total, m.weighted, a.turned, held <= HELD_REGISTERS, ahead
-    )
+        keys, m.scores, m.weights, m.weighted, m.score, m.largest, m.total, a.turned,
+        held <= HELD_REGISTERS, ahead,
+    )  # fmt: skip
     groups = [Step("group", r.range) for r in every if r.range is not rows.range and r.count > 1]
     groups += [Step("group", rows.range)] if rows.count > 1 else []
-    sums = {
-        frozenset((r,)): Reduction((r,), staged=n) for r, n in ((a.scores.k, depth), (a.values.k, keys.block))
-    }
-    time = _cycles(a, axes, depth, threads, target) / target.gigahertz
+    lengths = {p.k: _padded(p.k.arg[1]) for p in a.scores} | {keys.range: keys.block}
+    sums = {frozenset((r,)): Reduction((r,), staged=n) for r, n in lengths.items()}
+    time = _cycles(a, axes, depth + width, threads, target) / target.gigahertz
     plan = LoopNest(
         every, (*groups, *stages), sums, threads=threads, warp=target.warp, nanoseconds=time, matrix=a.op,
         online=online,
@@ -216,54 +231,59 @@ def _fragments(a: _Attention, choice: OnlineChoice, depth: int, width: int) -> t
     return choice.high * depth // k * query, each
 
 
-def _cycles(a: _Attention, axes: tuple[Axis, Axis, Axis], depth: int, threads: int, target: Target) -> float:
-    """Return the estimated cycles of a plan: products, exponentials, and loads of fragments by every warp."""
-    rows, keys, columns = axes
-    area, wide = rows.block * keys.block, depth + columns.block
+def _cycles(a: _Attention, axes: tuple[Axis, Axis, Axis], wide: int, threads: int, target: Target) -> float:
+    """Return the estimated cycles of a plan: products, exponentials, and loads of fragments by every warp.
+
+    `wide` is the sum of the lengths of all products.
+    """
+    rows, keys, _ = axes
+    area = rows.block * keys.block
     each = area * wide / MATRIX_PRODUCTS + area * EXPONENTIAL / LANES_PER_CYCLE
     each += 2 * (threads // a.op.lanes) * keys.block * wide / SHARED_BYTES
     each *= max(1, 4 * target.warp / threads)
-    groups = rows.count * prod([o.arg[1] for o in a.scores.others])
+    groups = rows.count * prod([o.arg[1] for o in a.scores[0].others])
     return float(max(1.0, groups / target.cores) * keys.count * each)
 
 
 def _stages(
     a: _Attention, target: Target, choice: OnlineChoice, axes: tuple[Axis, Axis, Axis]
-) -> tuple[Stage, Stage, Stage] | None:
-    """Return the tiles of queries, keys and values; None where one cannot be copied by the threads."""
+) -> list[Stage] | None:
+    """Return the tiles of rows, keys and values; None where one cannot be copied by the threads."""
     rows, keys, columns = axes
-    depth, threads = _padded(a.scores.k.arg[1]), choice.warps * a.op.lanes
+    threads = choice.warps * a.op.lanes
     found: list[Stage] = []
-    for p, value, axis, summed in (
-        (a.scores, a.scores.left, rows, depth), (a.scores, a.scores.right, keys, depth),
-        (a.values, a.values.right, columns, keys.block),
-    ):  # fmt: skip
+    work = [(p, p.left, rows, _padded(p.k.arg[1])) for p in a.scores]
+    work += [(p, p.right, keys, _padded(p.k.arg[1])) for p in a.scores]
+    work += [(p, p.right, columns, keys.block) for p in a.values]
+    for p, value, axis, summed in work:
         if choice.depth == 1:
             stage = tile(p, value, axis, threads, target, summed // 2, pack=2)
         elif value.op is Ops.LOAD:
-            stage = ring(p, value, axis, threads, summed, depth=choice.depth if found else 1)
+            depth = choice.depth if len(found) >= len(a.scores) else 1
+            stage = ring(p, value, axis, threads, summed, depth=depth)
         else:
             stage = None
         if stage is None:
             return None
         found.append(stage)
-    return found[0], found[1], found[2]
+    return found
 
 
 def _axes(a: _Attention, choice: OnlineChoice) -> tuple[Axis, Axis, Axis]:
     """Return the axes of rows, keys and columns."""
     op, (m, n, _) = a.op, a.op.shape
-    rows, key, columns = a.values.rows, a.scores.columns, a.values.columns
+    first = a.values[0]
+    rows, key, columns = first.rows, first.k, first.columns
     width, warps = _padded(columns.arg[1]), choice.warps
     if not a.turned:
-        lanes = 2 if has_vectors(a.values, 2) else 1
+        lanes = 2 if has_vectors(first, 2) else 1
         return (
             in_order(rows, op.d.row, m, choice.high, warps=(warps, op.lanes)),
             in_order(key, op.d.column, n, choice.keys // n),
             in_order(columns, op.d.column, n, width // n, lanes=lanes),
         )
     _, mine, _ = places(op.d.row, width // m)
-    lanes = next(k for k in (8, 4, 2, 1) if mine % k == 0 and (k == 1 or has_vectors(a.values, k)))
+    lanes = next(k for k in (8, 4, 2, 1) if mine % k == 0 and (k == 1 or has_vectors(first, k)))
     return (
         by_lanes(rows, op.d.column, choice.high, warps=(warps, op.lanes)),
         by_lanes(key, op.d.row, choice.keys // m),

@@ -222,19 +222,62 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A chain as one kernel, with its reductions over the keys."""
+    """A kernel of sums of weighted values, whose weights are functions of sums of products."""
 
     ast: UOp
-    scores: UOp
-    """The sum of products inside the score, for each key."""
-    score: UOp
-    """The value of which the exponential is taken."""
-    largest: UOp
+    scores: tuple[UOp, ...]
+    """The sums of products inside the weights, for each key."""
+    weights: tuple[UOp, ...]
+    """The weight in each sum, before it is rounded."""
+    weighted: tuple[UOp, ...]
+    """The sums of weighted values over the keys."""
+    score: UOp | None = None
+    """The value of which the exponential of a softmax over the keys is taken; None for other weights."""
+    largest: UOp | None = None
     """The largest score of a row."""
-    total: UOp
+    total: UOp | None = None
     """The sum of exponentials."""
-    weighted: UOp
-    """The sum of weighted values."""
+
+
+def described(ast: UOp) -> Merged | None:
+    """Return the sums of a merged kernel; None if it is no kernel of weighted values.
+
+    A sum over the keys is a REDUCE of a value times a weight with REDUCEs inside. If there is a largest
+    score, the kernel has a softmax: one score, one sum of weighted values and that of exponentials.
+    """
+    free = ranges_in(ast)
+    every = [n for n in ordered(ast) if n.op is Ops.REDUCE]
+    inner = {x for n in every for x in ordered(n.src[0]) if x.op is Ops.REDUCE}
+    tops = [n for n in every if n.arg[0] == "ADD" and n.src[0].op is Ops.EXP]
+    most = [n for n in every if n.arg[0] == "MAX"]
+    weighted = [n for n in every if n not in inner and n not in tops and n not in most and _of_products(n)]
+    scores = [n for n in every if n in inner and n not in most and n not in tops and _of_products(n)]
+    bound = {n: bound_ranges(n, free) for n in (*weighted, *scores, *tops, *most)}
+    if not weighted or len(bound) != len(every) or any(len(b) != 1 for b in bound.values()):
+        return None
+    (key,) = bound[weighted[0]]
+    factors = [[x for x in n.src[0].src if not inner.isdisjoint(ordered(x))] for n in weighted]
+    if any(bound[n] != {key} for n in weighted) or any(len(f) != 1 for f in factors):
+        return None
+    weights = tuple([_widened(f[0]) for f in factors])
+    here = [n for n in scores if key in free[n]]
+    if not most and not tops:
+        return Merged(ast, tuple(here), weights, tuple(weighted)) if here == scores else None
+    single = all(len(found) == 1 for found in (tops, most, weighted, here))
+    if not single or weights[0] is not tops[0].src[0]:
+        return None
+    return Merged(ast, tuple(here), weights, tuple(weighted), weights[0].src[0].src[0], most[0], tops[0])
+
+
+def _of_products(n: UOp) -> bool:
+    return n.arg[0] == "ADD" and n.src[0].op is Ops.MUL
+
+
+def _widened(x: UOp) -> UOp:
+    """Return a value before its conversions between floats."""
+    while x.op is Ops.CAST and x.src[0].dtype.is_float:
+        x = x.src[0]
+    return x
 
 
 def merged(chain: UOp) -> Merged | None:
@@ -271,7 +314,8 @@ def merged(chain: UOp) -> Merged | None:
     products = [n for n in ordered(s) if n.op is Ops.REDUCE]
     if len(products) != 1 or len(products[0].arg[1]) != 1:
         return None
-    return Merged(replace_value(last, node, value), products[0], s, largest, total, weighted)
+    found = (s, largest, total)
+    return Merged(replace_value(last, node, value), (products[0],), (top,), (weighted,), *found)
 
 
 @dataclass(frozen=True, slots=True)
