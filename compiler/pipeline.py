@@ -133,7 +133,7 @@ def steps(
         nest_check.verify(plan, target)
     if plan.phases:
         nest_check.verify_parts(ast, plan)
-    if plan.online is not None and given.arg:
+    if plan.online is not None and given.src[0].op is Ops.SINK:
         merge_check.verify_merged(given, ast, plan.online)
     lines = to_lines(ast, plan, args)
     groups, (threads, _, _) = plan.launch()

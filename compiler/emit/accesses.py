@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compiler.dtype import dtypes, storage_type
 from compiler.emit import conversions, indexing
 from compiler.emit.linear import POINTER
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import MOST_STRIDE
 from compiler.nest.register_tile import APART, FEWEST
@@ -190,10 +191,17 @@ class Memory:
         base = self.b.offset(pointer, ix.sum([(ix.leaf(a), c) for a, c in p.outer]), kind)
         return base, p.constant + sum([c * ix.env[u] for u, c in p.units])
 
-    def _mask(self, node: UOp) -> Line | None:
-        """Return the mask of a LOAD or STORE and the guards of its ranges; None if that is always true."""
-        masks = node.src[2:] if node.op is Ops.LOAD else node.src[3:]
-        line = self.index.mask(masks[0]) if masks else None
+    def _mask(self, node: UOp, *, apart: bool = False) -> Line | None:
+        """Return the mask of a LOAD or STORE and the guards of its ranges; None if that is always true.
+
+        `apart`: of a STORE to one element, whose mask then holds if it does for the first lane.
+        """
+        masks, ix = node.src[2:] if node.op is Ops.LOAD else node.src[3:], self.index
+        if masks and apart:
+            masks = (
+                symbolic.substitute(ix.split(masks[0]), dict.fromkeys(ix.lane_ranges, symbolic.ZERO), {}),
+            )
+        line = ix.mask(masks[0]) if masks else None
         for r, guard in self.index.guards.items():
             if r in self.e.free[node]:
                 line = self.b.both(line, self.index.mask(guard))
@@ -320,10 +328,10 @@ class Memory:
         """Write a STORE of a value at the current position; nothing is stored where its mask is false."""
         b, ix = self.b, self.index
         buffer, index = store.src[:2]
-        mask = b.both(self._mask(store), self._first_thread())
         kind = storage_type(buffer.dtype)
         value = conversions.pack(b, value, buffer.dtype)
         pointer, place = ix.buffer(buffer.arg), ix.place(index)
+        mask = b.both(self._mask(store, apart=not place.stride), self._first_thread())
         if place.vector is not None:
             every = self._every(mask, place.vector.lanes)
             value = b.splat(value, every.lanes)

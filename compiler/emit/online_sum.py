@@ -15,6 +15,7 @@ Not here: the plan and how weights become an operand (`plan.online_product`), co
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from compiler.dtype import dtypes
@@ -91,6 +92,8 @@ class OnlineSum:
         for row, (total, most) in enumerate(zip(totals, state.largest, strict=True)):
             self._at(units[0], row)
             largest = b.alu("fmul", most, b.const(_F32, round_to(math.log(2), _F32)))
+            assert online.largest is not None
+            assert online.total is not None
             e.finish(online.largest, b.select(b.cmp("uno", total, total), total, largest))
             e.finish(online.total, total)
         for node, values, sums in zip(online.weighted, self.values, state.results, strict=True):
@@ -148,11 +151,10 @@ class OnlineSum:
 
         def copy(number: Line, slot: Line) -> None:
             start = self._block_of(b.add(number, begin))
-            for n, ring in enumerate(tiles[many:]):
-                if n < many:
-                    self._from(start, lambda ring=ring: ring.copy(symbolic.ZERO, slot))  # type: ignore[misc]
-                else:
-                    ring.copy(start, slot)
+            for ring in tiles[many : 2 * many]:
+                self._from(start, partial(ring.copy, symbolic.ZERO, slot))
+            for ring in tiles[2 * many :]:
+                ring.copy(start, slot)
 
         def start() -> list[Line]:
             nonlocal copied
@@ -187,10 +189,8 @@ class OnlineSum:
         loop = b.enter_loop(*self._blocks(), 1, b.cursor)
         state = self._state([b.carry(loop, value) for value in self._initial()])
         start, later = self._block_of(loop.index), tiles[many:]
-        loaded = [
-            self._from(start, lambda t=t: t.load(symbolic.ZERO, e.value)) if n < many else t.load(start, e.value)  # type: ignore[misc]
-            for n, t in enumerate(later)
-        ]
+        loaded = [self._from(start, partial(t.load, symbolic.ZERO, e.value)) for t in later[:many]]
+        loaded += [t.load(start, e.value) for t in later[many:]]
         b.line("barrier", dtypes.bool, 1)  # other threads still read the tiles of the block before
         for tile, words in zip(later, loaded, strict=True):
             tile.store(words)
@@ -286,7 +286,7 @@ class OnlineSum:
         return _State(results, [], [])
 
     def _scaled(self, state: _State, scores: list[Line], token: Line) -> _State:
-        """Return the state after a block of a softmax, whose largest scores may be larger than those so far."""
+        """Return the state after a block of a softmax, which may have larger scores than those before."""
         b, words, factors = self.b, [], []
         largest, totals, scale = [], [], b.const(_F32, round_to(self.scale * math.log2(math.e), _F32))
         for row in range(self.rows.upcast):
@@ -304,7 +304,9 @@ class OnlineSum:
             factors.append(factor)
             words.append(self._halves(weights))
         (before,) = state.results
-        results = [b.alu("fmul", total, self._factors(number, factors)) for number, total in enumerate(before)]
+        results = [
+            b.alu("fmul", total, self._factors(number, factors)) for number, total in enumerate(before)
+        ]
         b.line("phase", dtypes.bool, 1)
         return _State([self._added(results, words, self.values[0], token)], largest, totals)
 
@@ -417,9 +419,7 @@ class OnlineSum:
 
     # The weights as an operand of the second product.
 
-    def _added(
-        self, sums: list[Line], words: list[list[Line]], reader: Fragments, token: Line
-    ) -> list[Line]:
+    def _added(self, sums: list[Line], words: list[list[Line]], reader: Fragments, token: Line) -> list[Line]:
         """Return the accumulators of a sum of weighted values with those of a block added."""
 
         def read(step: int) -> tuple[list[list[Line]], list[list[Line]]]:

@@ -36,7 +36,7 @@ def kernel_name(ast: UOp, text: str = "") -> str:
     is a chain. The same kernel has the same name in every process: at most 72 lower-case letters, digits and
     underscores. `text` is the result of `kernel_key`, for callers that have it.
     """
-    if ast.arg:
+    if ast.arg and ast.src[0].op is Ops.SINK:
         parts = _of_chain(ast)
     else:
         role, sizes, depth = _described(ast)

@@ -145,7 +145,8 @@ class Ops:
 
     SINK: Final = "SINK"
     """Root of a kernel. src=STOREs, all over the same output ranges. With arg=(externals, shared) the root of
-    a chain: src=the SINKs of its parts (`compiler.schedule.chains`)."""
+    a chain: src=the SINKs of its parts (`compiler.schedule.chains`). With arg=(buffers, 0) the root of a
+    merged kernel of STOREs (`compiler.schedule.recomputed`)."""
     STORE: Final = "STORE"
     """src=(BUFFER, index, value[, mask]); dtype void. Every output range appears in the index, so no element
     is stored twice."""

@@ -295,9 +295,9 @@ class Online:
     """How sums of weighted values are computed in one loop over blocks of keys.
 
     Weights are functions of *scores*, sums of products that are in registers for a block. With a softmax,
-    exponentials are relative to the largest score so far, and the sums of the blocks before are scaled when a
-    larger one is found. The shared stages are those of the rows of each score, which stay; of the keys of each
-    score; and of the values of each sum.
+    exponentials are relative to the largest score so far, and the sums of the blocks before are scaled when
+    a larger one is found. The shared stages are those of the rows of each score, which stay; of the keys of
+    each score; and of the values of each sum.
     """
 
     axis: Axis

@@ -9,7 +9,7 @@ Not here: plans in parts (`nest_check.verify_parts`), the values themselves (`HC
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -20,12 +20,14 @@ from hcq.errors import CompileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Online
+    from compiler.rewrite.online_softmax import Merged
 
 
-def verify_merged(chain: UOp, ast: UOp, online: Online) -> None:
+def verify_merged(chain: UOp, ast: UOp, online: Online | Merged) -> None:
     """Raise `CompileError` unless a merged kernel reads and stores the elements that its chain does.
 
     Checked are the first and the last place of each range, and all middle places together: the operands that
@@ -81,7 +83,12 @@ def _number(index: UOp, point: Mapping[UOp, int]) -> int:
 
 def _place(part: UOp, element: int) -> dict[UOp, int]:
     """Return the place of a part's ranges at which it stores an element."""
-    terms, _ = symbolic.terms_of(part.src[0].src[1])
+    return _element(part.src[0], element)
+
+
+def _element(store: UOp, element: int) -> dict[UOp, int]:
+    """Return the place of a STORE's ranges at which it stores an element."""
+    terms, _ = symbolic.terms_of(store.src[1])
     place: dict[UOp, int] = {}
     for r, c in sorted(terms.items(), key=lambda item: -item[1]):
         place[r], element = divmod(element, c)
@@ -101,4 +108,57 @@ def _read(ast: UOp, point: Mapping[UOp, int], without: set[UOp]) -> set[str]:
             found.add(f"b{n.src[0].arg}{[x.arg for x in at]}" if n.op is Ops.LOAD else f"{at[0].arg}")
         else:
             stack += n.src
+    return found
+
+
+def verify_recomputed(
+    old: UOp, new: UOp, key: UOp, stores: Mapping[Any, UOp], rows: AbstractSet[object]
+) -> None:
+    """Raise `CompileError` unless a new STORE reads the elements that an old one reads, through buffers.
+
+    Both are of one sum, that of the new one over `key`. `stores` has the STORE of each buffer between
+    kernels; a BUFFER's arg is any name of it. Sums over a whole row, and in the new kernel loads of `rows`,
+    which hold their values, are not compared. Checked are the places of `verify_merged`, at one place of the
+    sums inside.
+    """
+    (summed,) = [n for n in ordered(old) if n.op is Ops.REDUCE]
+    (other,) = bound_ranges(summed, ranges_in(old))
+    problems = [] if old.src[0] is new.src[0] else ["wanted the buffer of the old result"]
+    for point in _points([*ranges_in(new)[new.src[1]], key]):
+        before = _element(old, _number(new.src[1], point)) | {other: point[key]}
+        wanted = _through(old.src[2], before, stores, set())
+        found = _through(new.src[2], _inside(new) | point, {}, rows)
+        if wanted != found:
+            problems.append(f"at {list(point.values())}: wanted {sorted(wanted)}, saw {sorted(found)}")
+    if problems:
+        raise CompileError(f"the merged kernel is wrong: {'; '.join(problems[:4])}", ast=new.render())
+
+
+def _inside(store: UOp) -> dict[UOp, int]:
+    """Return the second place of all ranges, for the sums inside others."""
+    return {r: 1 for r in ordered(store) if r.op is Ops.RANGE}
+
+
+def _through(
+    value: UOp, point: Mapping[UOp, int], stores: Mapping[Any, UOp], rows: AbstractSet[object]
+) -> set[str]:
+    """Return the elements and masks that a value reads, those of buffers between kernels by their stores."""
+    stack: list[tuple[UOp, Mapping[UOp, int]]] = [(value, point)]
+    found: set[str] = set()
+    seen: set[tuple[UOp, tuple[int, ...]]] = set()
+    while stack:
+        n, at = stack.pop()
+        key = n, tuple(at.values())
+        if key in seen:
+            continue
+        seen.add(key)
+        if n.op is Ops.LOAD and n.src[0].arg in stores:
+            store = stores[n.src[0].arg]
+            stack.append((store.src[2], _inside(store) | _element(store, _number(n.src[1], at))))
+        elif n.op is Ops.LOAD and n.src[0].arg not in rows:
+            found.add(f"{n.src[0].arg} {_number(n.src[1], at)}")
+        elif n.op is Ops.IVALUE:
+            found.add(str(_at(n.src[0], at).arg))
+        elif n.op is not Ops.LOAD and (n.op is not Ops.REDUCE or n.src[0].op is Ops.MUL):
+            stack += [(s, at) for s in n.src]
     return found

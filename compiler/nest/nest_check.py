@@ -56,8 +56,9 @@ def register_estimate(plan: LoopNest) -> int:
     sums = prod([a.upcast * a.lanes for a in plan.axes])
     if plan.online is None:
         return sums
-    rows = plan.shared_stages()[0].axis  # the queries
-    return sums + plan.online.axis.upcast * prod([a.upcast for a in plan.axes if a.range is rows])
+    rows = plan.shared_stages()[0].axis
+    own = prod([a.upcast for a in plan.axes if a.range is rows])
+    return len(plan.online.weighted) * sums + len(plan.online.scores) * plan.online.axis.upcast * own
 
 
 def shared_estimate(plan: LoopNest) -> int:
@@ -95,8 +96,8 @@ def _limits(plan: LoopNest, target: Target) -> Iterator[str]:
     if register_estimate(plan) > target.thread_registers:
         wanted, seen = target.thread_registers, register_estimate(plan)
         yield f"wanted at most {wanted} registers of sums on {target.arch}, saw {seen}"
-    stages = plan.shared_stages()
-    for stage in stages if plan.online is None else stages[1:]:  # the tile of queries is copied once
+    once = 0 if plan.online is None else len(plan.online.scores)  # the tiles of rows
+    for stage in plan.shared_stages()[once:]:
         least = 2 if stage.mechanism == "asynchronous copies" else 1
         if stage.depth < least or (least == 1 and stage.depth > 1):
             yield f"wanted {least} tiles {'or more ' * (least > 1)}with {stage.mechanism}, saw {stage.depth}"

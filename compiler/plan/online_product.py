@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import HALF
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
-from compiler.ir.walk import bound_ranges
+from compiler.ir.walk import bound_ranges, ordered
 from compiler.nest.kernel_shape import analyse
 from compiler.nest.loop_nest import Axis, LoopNest, Online, Reduction, Step
 from compiler.nest.nest_check import shared_estimate
@@ -135,7 +135,7 @@ def _attention(ast: UOp, target: Target) -> _Attention | None:
     free, outputs = kernel.free, kernel.outputs
     (key,) = bound_ranges(found.weighted[0], free)
     pairs = [_factors(n, lambda x: key not in free[x]) for n in found.scores]
-    weighted = [_factors(n, lambda x, w=w: _plain(x) is w) for n, w in zip(found.weighted, found.weights, strict=True)]  # type: ignore[misc]
+    weighted = [_factors(n, lambda x: any(s in ordered(x) for s in found.scores)) for n in found.weighted]
     columns = [r for r in outputs if r not in free[found.scores[0]]]
     far = {r for pair in (*pairs, *weighted) for r in free[pair[1]]}
     rows = [r for r in outputs if r not in far and all(r in free[left] for left, _ in pairs)]
@@ -148,7 +148,7 @@ def _attention(ast: UOp, target: Target) -> _Attention | None:
         return None
     others = tuple([r for r in outputs if r is not rows[-1] and r is not columns[0]])
     scores = [
-        Product(kernel, n, rows[-1], key, *bound_ranges(n, free), *pair, others)
+        Product(kernel, n, rows[-1], key, next(iter(bound_ranges(n, free))), *pair, others)
         for n, pair in zip(found.scores, pairs, strict=True)
     ]
     sums = [
@@ -169,13 +169,6 @@ def _factors(node: UOp, first: Callable[[UOp], bool]) -> tuple[UOp, UOp]:
         x, y = y, x
     narrow = [f.src[0] if f.op is Ops.CAST and f.src[0].dtype in HALF else f for f in (x, y)]
     return narrow[0], narrow[1]
-
-
-def _plain(x: UOp) -> UOp:
-    """Return a value before its conversions."""
-    while x.op is Ops.CAST:
-        x = x.src[0]
-    return x
 
 
 def _padded(size: int) -> int:

@@ -259,7 +259,7 @@ def described(ast: UOp) -> Merged | None:
     factors = [[x for x in n.src[0].src if not inner.isdisjoint(ordered(x))] for n in weighted]
     if any(bound[n] != {key} for n in weighted) or any(len(f) != 1 for f in factors):
         return None
-    weights = tuple([_widened(f[0]) for f in factors])
+    weights = tuple([widened(f[0]) for f in factors])
     here = [n for n in scores if key in free[n]]
     if not most and not tops:
         return Merged(ast, tuple(here), weights, tuple(weighted)) if here == scores else None
@@ -273,7 +273,7 @@ def _of_products(n: UOp) -> bool:
     return n.arg[0] == "ADD" and n.src[0].op is Ops.MUL
 
 
-def _widened(x: UOp) -> UOp:
+def widened(x: UOp) -> UOp:
     """Return a value before its conversions between floats."""
     while x.op is Ops.CAST and x.src[0].dtype.is_float:
         x = x.src[0]

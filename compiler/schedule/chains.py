@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
@@ -68,17 +68,17 @@ def join_chains(
     made: dict[int, ScheduleItem] = {}
     gone: set[int] = set()
     for n, item in enumerate(items):
-        chain = _chain(items, n, only) if _is_product(item.ast) else None
+        chain = _chain(items, n, only) if is_product(item.ast) else None
         # If the last product of a chain were the first one of the next, neither would compute it.
-        if chain is not None and made.keys().isdisjoint(chain) and _may_wait(items, chain):
-            joined = _joined([items[k] for k in chain], fits)
-            if joined is not None:
-                made[n] = joined
+        if chain is not None and made.keys().isdisjoint(chain) and may_wait(items, chain):
+            one = joined([items[k] for k in chain], fits)
+            if one is not None:
+                made[n] = one
                 gone.update(chain[:-1])
     return [made.get(n, item) for n, item in enumerate(items) if n not in gone]
 
 
-def _is_product(ast: UOp) -> bool:
+def is_product(ast: UOp) -> bool:
     """Return whether a kernel is one sum of products."""
     sums = [n for n in ordered(ast) if n.op is Ops.REDUCE]
     return len(sums) == 1 and sums[0].arg[0] == "ADD" and sums[0].src[0].op is Ops.MUL
@@ -93,11 +93,11 @@ def _chain(
     """
     for ref in items[last].bufs:
         middle = only.get(ref) if isinstance(ref, TempRef) else None
-        if middle is None or not _links(items[middle]) or _is_product(items[middle].ast):
+        if middle is None or not _links(items[middle]) or is_product(items[middle].ast):
             continue
         for source in items[middle].bufs:
             first = only.get(source) if isinstance(source, TempRef) else None
-            if first is not None and _links(items[first]) and _is_product(items[first].ast):
+            if first is not None and _links(items[first]) and is_product(items[first].ast):
                 return first, middle, last
     return None
 
@@ -107,7 +107,7 @@ def _links(item: ScheduleItem) -> bool:
     return len(item.stores) == 1 and not any(n.op is Ops.VAR for n in ordered(item.ast))
 
 
-def _may_wait(items: Sequence[ScheduleItem], chain: tuple[int, int, int]) -> bool:
+def may_wait(items: Sequence[ScheduleItem], chain: Sequence[int]) -> bool:
     """Return whether all parts can run in the place of the last: no item between stores what they load."""
     loads = {
         ref.n
@@ -120,7 +120,7 @@ def _may_wait(items: Sequence[ScheduleItem], chain: tuple[int, int, int]) -> boo
     return not loads & stored
 
 
-def _joined(parts: Sequence[ScheduleItem], fits: Callable[[UOp], bool] | None) -> ScheduleItem | None:
+def joined(parts: Sequence[ScheduleItem], fits: Callable[[UOp], bool] | None) -> ScheduleItem | None:
     """Return the chain of some items as one item; None if the rows of its matrices do not match."""
     externals: dict[BufRef, None] = dict.fromkeys(parts[-1].writes)
     kept = [part.writes[0] for part in parts[:-1]]
@@ -146,7 +146,7 @@ def _joined(parts: Sequence[ScheduleItem], fits: Callable[[UOp], bool] | None) -
                 shared = _loaded(ast, shared, part.bufs.index(kept[parts.index(part) - 1]))
                 if shared is None:
                     return None
-        asts.insert(0, _with_slots(ast, [slots[ref] for ref in part.bufs]))
+        asts.insert(0, with_buffers(ast, [slots[ref] for ref in part.bufs]))
     assert shared is not None
     if not _all_stored(asts, len(externals), len(shared.sizes)):
         return None
@@ -306,8 +306,8 @@ def _renumbered(ast: UOp, outputs: Sequence[UOp], env: dict[UOp, UOp], first: in
     return replace_ranges(ast, env | {r: symbolic.loop(first + k, r.arg[1]) for k, r in enumerate(ranges)})
 
 
-def _with_slots(ast: UOp, slots: Sequence[int]) -> UOp:
-    """Return a kernel in which buffer k has number `slots[k]`."""
+def with_buffers(ast: UOp, slots: Mapping[Any, Any] | Sequence[Any]) -> UOp:
+    """Return a kernel in which buffer k has the arg `slots[k]`."""
     done: dict[UOp, UOp] = {}
     for n in ordered(ast):
         arg = slots[n.arg] if n.op is Ops.BUFFER else n.arg

@@ -28,6 +28,7 @@ from compiler.schedule.chains import join_chains
 from compiler.schedule.fusion import Grouping
 from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.schedule.lower import Buffers, assigned_place, lower
+from compiler.schedule.recomputed import needed, recompute_weights
 from hcq.config import config
 
 if TYPE_CHECKING:
@@ -97,11 +98,14 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
                 refs[node] = (TempRef(temps, node.dtype, node.shape),)
                 temps += 1
     buffers = Buffers(refs, in_place)
-    items = _needed([lower(kernel, buffers) for kernel in kernels])
+    items = needed([lower(kernel, buffers) for kernel in kernels])
     if not limits.chains:
         return items
     target = limits.threaded
-    return join_chains(items, None if target is None else partial(online_product.fits, target=target))
+    if target is None:
+        return join_chains(items)
+    fits = partial(online_product.fits, target=target)
+    return join_chains(recompute_weights(items, fits), fits)
 
 
 def limits_on(target: Target) -> FusionLimits:
@@ -184,18 +188,6 @@ def _ordered(grouping: Grouping) -> list[KernelDraft]:
         if users and not waits[number]:
             level[number] = min([level[user] for user in users]) - 1
     return sorted(grouping.kernels, key=lambda k: (level[k.number], -k.number))
-
-
-def _needed(items: list[ScheduleItem]) -> list[ScheduleItem]:
-    """Return the items without those whose results nothing loads; folding can remove all loads."""
-    wanted: set[BufRef] = set()
-    kept: list[ScheduleItem] = []
-    for item in reversed(items):
-        if any(not isinstance(ref, TempRef) or ref in wanted for ref in item.writes):
-            wanted.update(item.bufs)
-            kept.append(item)
-    kept.reverse()
-    return kept
 
 
 def _assign_in_place(grouping: Grouping) -> set[UOp]:
