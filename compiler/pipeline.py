@@ -86,7 +86,7 @@ def planned_by(ast: UOp, target: Target, choice: Choice) -> tuple[UOp, LoopNest]
     found = chosen(prepared(ast), target, choice)
     if found is None:
         raise CompileError(
-            f"wanted a choice with a plan on {target.arch}, saw {choice}; try one of compiler.search.space",
+            f"wanted a choice with a plan on {target.arch}, saw {choice}; try one of frontend.tuning.space",
             ast=kernel_key(ast),
         )
     return found.ast, found.plan

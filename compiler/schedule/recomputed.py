@@ -337,6 +337,7 @@ class _Kernels:
         item = self.of.items[self.of.writers[product]]
         shape = self.scores.shape
         other = graph.reshape(item.values[item.stores.index(item.bufs.index(product))], shape)
+        other = other if other.dtype is _F32 else graph.cast(other, _F32)
         node = graph.reduce(graph.binary(Ops.MUL, self.tops, other), "ADD", (len(shape) - 1,))
         for _ in range(power + 1):
             node = graph.binary(Ops.MUL, node, self.nodes[1])
@@ -375,8 +376,10 @@ class _Kernels:
         ast = sink(*stores)
         rows = {self.largest, self.total, *self.sums.values()}
         key = next(r for _, r in group[0].roles if r.arg[0] in group[0].node.arg[1])
+        loaded = {n.src[0].arg for n in ordered(ast) if n.op is Ops.LOAD}
+        inside = {ref: one for ref, one in self.of.raw.items() if ref not in loaded}
         for u, one in zip(group, stores, strict=True):
-            verify_recomputed(self.of.raw[u.ast.src[0].src[0].arg], one, key, self.of.raw, rows)
+            verify_recomputed(self.of.raw[u.ast.src[0].src[0].arg], one, key, inside, rows)
         return self._merged(ast, tuple([x for u in group for x in self.of.items[u.number].values]))
 
     def _weight(self, weight: UOp, known: dict[tuple[BufRef, UOp], UOp]) -> UOp | None:
@@ -394,6 +397,8 @@ class _Kernels:
                 value = known.get((ref, n.src[1])) or of.at(of.products[ref], n.src[1])
                 known[ref, n.src[1]] = value
                 done[n] = value if ref == s.scores else widened(of.seen(value))
+            elif n.op is Ops.CAST and src[0].dtype is n.dtype:  # of a product that is not rounded now
+                done[n] = src[0]
             elif ref in rows:
                 done[n] = load_of(rows[ref], n.src[1])
             elif n.op is Ops.DIV and n.src[1].op is Ops.LOAD and n.src[1].src[0] is s.total.src[0]:

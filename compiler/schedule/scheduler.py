@@ -28,6 +28,7 @@ from compiler.schedule.chains import join_chains
 from compiler.schedule.fusion import Grouping
 from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.schedule.lower import Buffers, assigned_place, lower
+from compiler.schedule.narrow_buffers import narrow_buffers
 from compiler.schedule.recomputed import needed, recompute_weights
 from hcq.config import config
 
@@ -105,7 +106,7 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
     if target is None:
         return join_chains(items)
     fits = partial(online_product.fits, target=target)
-    return join_chains(recompute_weights(items, fits), fits)
+    return recompute_weights(narrow_buffers(join_chains(items, fits)), fits)
 
 
 def limits_on(target: Target) -> FusionLimits:
