@@ -89,7 +89,7 @@ class CommandBuffer:
     def signal(self, point: Point | Signal, value: Word | None = None) -> Self:
         """Set the signal of a point, or store `value` to a signal, when all earlier commands are complete.
 
-        Every waiter sees their effects. Raises `UsageError` as `wait`.
+        Every waiter sees their effects. Raises as `wait`.
         """
         if value is None:
             self.commands.append(SetSignal(*_of_point(point)))

@@ -317,8 +317,8 @@ class Buffer:
         """Make every later use raise; free the memory once the work in flight is done and `after` is reached.
 
         `at` frees it when that point is reached, whatever else is in flight: the caller has ordered all work
-        that uses the buffer before it; with validation, other work is a `UsageError`, and nothing
-        is closed. `Device.alloc(queue=)` may reuse the memory even before the point.
+        that uses the buffer before it; with validation, other work raises `UsageError`, and nothing is
+        closed. `Device.alloc(queue=)` may reuse the memory even before the point.
 
         Later uses raise the error that `reason` makes, by default a `UsageError`. Closing a view closes only
         that view; closing a root closes its views too. Idempotent. Raises `UsageTypeError` for another class

@@ -238,7 +238,7 @@ def svdvals(x: Tensor, /) -> Tensor:
 def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - the field's name
     """Return eigenvalues and eigenvectors of symmetric matrices.
 
-    Only one triangle is read: the lower one for `UPLO` "L", the upper one for "U"; another text is a
+    Only one triangle is read: the lower one for `UPLO` "L", the upper one for "U". Another text raises
     `UsageError`.
     """
     if UPLO not in {"L", "U"}:

@@ -1,7 +1,7 @@
 """Functions of the array API standard that move, repeat, join and choose elements.
 
-Functions that only move elements return views: a write to `x` changes them. An axis that does not exist is a
-`UsageIndexError`, shapes that do not fit a `UsageError`.
+Functions that only move elements return views: a write to `x` changes them. An axis that does not exist
+raises `UsageIndexError`, shapes that do not fit raise `UsageError`.
 
 Not here: sorting and searches (`statistics`).
 """

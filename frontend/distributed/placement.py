@@ -31,7 +31,9 @@ Devices = str | Sequence[str]
 def mesh_of(devices: Devices) -> Mesh:
     """Return the mesh of devices, given by their names or by the name of the mesh.
 
-    Raises `UsageError` for fewer than two devices, for one device twice, and as `Device[name]`.
+        Raises `UsageTypeError` for anything but names, `UsageError` for fewer than two devices, for one
+        device
+    twice, and as `Device[name]`.
     """
     if not isinstance(devices, (str, list, tuple)) or not all(isinstance(name, str) for name in devices):
         raise UsageTypeError(f"devices: wanted names such as ('cpu:0', 'cpu:1'), saw {devices!r}")

@@ -101,7 +101,10 @@ class MeshLaunch:
         self._steps: dict[Any, MeshSteps] = {}
 
     def replay(self, given: list[Any]) -> None:
-        """Launch on memory: that of `inputs`, then that of `stored`, which gets its layout and its parts."""
+        """Launch on memory: that of `inputs`, then that of `stored`, which gets its layout and its parts.
+
+        Raises `UsageError` inside a captured function.
+        """
         refuse(
             f"a tensor on the mesh {self.device.name} was computed inside a captured function: TinyJit "
             "records the launches of one device\nhint: call the function without TinyJit"

@@ -193,7 +193,8 @@ def batch_norm(  # noqa: PLR0917 - the field's signature
     """Return (batch, channels, ...) normalised by channel; see `nn.BatchNorm`.
 
     With `training` the batch's statistics are used, and assigned to the running ones in part, if these are
-    given. Otherwise the running statistics are used; `UsageError` without them, and below two axes.
+    given. Otherwise the running statistics are used. Raises `UsageError` if they are missing then, and for
+    fewer than two axes.
     """
     if input.ndim < 2 or (not training and (running_mean is None or running_var is None)):
         raise UsageError(

@@ -140,7 +140,7 @@ def rfloordiv(self: T, other: T | Number) -> T:
 
 @operator
 def mod(self: T, other: T | Number) -> T:
-    """Return the remainder, with the sign of the divisor, in the promoted dtype. Raises as `floor_divide`."""
+    """Return the remainder, with the sign of the divisor, in the promoted dtype. Raises as `floordiv`."""
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(x, y), x, y)
 

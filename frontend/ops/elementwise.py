@@ -231,7 +231,7 @@ def _of_bits(name: str, op: str, text: str, *, swap: bool = False) -> Callable[[
 
 bitwise_and = _of_bits("bitwise_and", Ops.AND, "Return the bitwise and. Raises `UsageError` for floats.")
 bitwise_or = _of_bits("bitwise_or", Ops.OR, "Return the bitwise or. Raises `UsageError` for floats.")
-bitwise_xor = _of_bits("bitwise_xor", Ops.XOR, "Return the bitwise exclusive or. `UsageError` for floats.")
+bitwise_xor = _of_bits("bitwise_xor", Ops.XOR, "Return the bitwise exclusive or. Raises as `bitwise_or`.")
 lshift = _of_bits(
     "lshift",
     Ops.SHL,

@@ -51,7 +51,7 @@ def _refuse_capture(schedule: Schedule) -> None:
 
 
 def _from_start(init: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor of a schedule that accepts `last_epoch=-1`. Another number is a `UsageError`.
+    """Return a constructor of a schedule that accepts `last_epoch=-1`. Another number raises `UsageError`.
 
     It keeps the arguments, which a checkpoint has.
     """

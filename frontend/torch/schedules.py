@@ -32,10 +32,13 @@ class MultiplicativeLR(LambdaLR):
 class CyclicLR(LambdaLR):
     """The learning rate from `base_lr` up to `max_lr` and down again, in straight lines, over and over.
 
-    `mode`: "triangular", "triangular2", whose height halves with each cycle, or "exp_range", whose height is
-    times gamma ** steps. `scale_fn` of the cycle from 1, or with `scale_mode` "iterations" of the steps,
-    replaces it. Rates may be lists, one for each group. With `cycle_momentum` the momentum goes the other
-    way. Raises `UsageError` for another mode, and as `OneCycleLR`.
+        It rises for `step_size_up` steps and falls for `step_size_down`; None is as many. `mode`:
+        "triangular",
+    "triangular2", which halves the height with each cycle, or "exp_range", which multiplies it by gamma **
+    steps. `scale_fn` replaces this factor by its result for the number of the cycle, from 1, or with
+    `scale_mode` "iterations" for the number of steps. Rates may be lists, one for each group. With
+    `cycle_momentum` the momentum moves the other way. Raises `UsageError` for another mode and for
+    `step_size_up` below 1, `ValueError` for a list of another length, and as `OneCycleLR`.
     """
 
     def __init__(
@@ -91,7 +94,10 @@ class CyclicLR(LambdaLR):
 
 
 class ChainedScheduler(Schedule):
-    """Several schedules of one optimiser, which take each step together."""
+    """Several schedules of one optimiser, which take each step together.
+
+    `optimizer` None is that of the first schedule.
+    """
 
     def __init__(self, schedulers: Sequence[LambdaLR], optimizer: Optimizer | None = None) -> None:
         self.optimizer = optimizer or schedulers[0].optimizer

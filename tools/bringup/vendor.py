@@ -41,7 +41,7 @@ class KernelMaker(Protocol):
     """Makes a rung's interface to the operating system's kernel."""
 
     def __call__(self, *, emulate: str | None) -> Kernel:
-        """Return Linux for None, else an emulated GPU of a variant; `UsageError` for an unknown variant."""
+        """Return Linux for None, else an emulated GPU; raises `UsageError` for an unknown variant."""
         ...
 
 

@@ -146,7 +146,10 @@ def copied(device: Device, timeout_s: float) -> None:
 
 
 def run(row: Row, make: Callable[[Row], Machine]) -> Outcome:
-    """Run a row on a machine that `make` returns; return its outcome. All devices are closed."""
+    """Run a row on a machine that `make` returns; return its outcome. All devices are closed.
+
+    The outcome has the `HcqError` of the row; other errors pass, such as those of `make` and `copied`.
+    """
     machine = make(row)
     other = machine.driver().open(row.machine.get("other", 0), None) if row.later else None
     beside = Device(other) if other is not None else None

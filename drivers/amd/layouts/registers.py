@@ -328,5 +328,5 @@ def register_names(generation: int) -> Mapping[int, str]:
 
 
 def register(generation: int, name: str) -> int:
-    """Return the offset of a register whose offset depends on the generation."""
+    """Return the offset of a register whose offset depends on the generation; `KeyError` if it has none."""
     return int(OWN_REGISTERS[generation][name])

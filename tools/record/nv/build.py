@@ -234,7 +234,10 @@ def packs(forms: Sequence[Form]) -> list[Pack]:
 
 
 def kernels(forms: Sequence[Form], arch: str, folder: Path | None, packed: Sequence[Pack]) -> list[Kernel]:
-    """Return the kernels that run some forms; `packed` must have those of the group "lanes"."""
+    """Return the kernels that run some forms; `packed` must have those of the group "lanes".
+
+    `folder` has prepared kernels; None is none. Raises as `assemble`, which makes those that are missing.
+    """
     wanted = frozenset(form.name for form in forms)
     made = [pack.kernel(arch, folder, wanted & pack.at.keys()) for pack in packed if wanted & pack.at.keys()]
     for form in forms:
@@ -249,7 +252,7 @@ def kernels(forms: Sequence[Form], arch: str, folder: Path | None, packed: Seque
 
 
 def prepare(ptx: str, arch: str, folder: Path) -> None:
-    """Assemble a PTX text into the folder of prepared kernels."""
+    """Assemble a PTX text into the folder of prepared kernels. Raises as `assemble`, and `OSError`."""
     file_of(ptx, arch, folder).write_bytes(zlib.compress(assemble(ptx, arch), 6))
 
 

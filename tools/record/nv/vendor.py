@@ -67,14 +67,15 @@ def _packs(arch: str) -> tuple[Pack, ...]:
 def kernels(wanted: Sequence[Form], arch: str, folder: Path | None) -> list[Kernel]:
     """Return the kernels that run some forms.
 
-    With a folder of prepared kernels they are those of all forms; forms that are not wanted have no rows.
+        With a folder of prepared kernels they are those of all forms; forms that are not wanted have no rows.
+    Without one, or where it lacks a kernel, ptxas makes it. Raises as `forms` and `assemble`.
     """
     packed = _packs(arch) if folder is not None else build.packs(wanted)
     return build.kernels(wanted, arch, folder, packed)
 
 
 def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
-    """Assemble the kernels of some forms into a folder; return the number of those that it lacked."""
+    """Assemble the kernels that a folder lacks; return their number. Raises as `kernels`, and `OSError`."""
     count = 0
     for text in build.texts(wanted, arch, _packs(arch)):
         if not build.file_of(text, arch, folder).exists():
