@@ -2,16 +2,19 @@
 
     python examples/digits.py
     python examples/digits.py --device nv --steps 500 --min-accuracy 0.98
+    python examples/digits.py --devices 2
 
 The whole training step (drawing a batch, forward, backward, Adam, the running statistics of the batch
-norms) is one captured launch.
+norms) is one captured launch. With several devices each of them has the model and a part of the batch, and a
+step is not captured.
 
-Not here: how capture works. Next: docs/nn-and-tinyjit.md.
+Not here: how capture works. Next: docs/nn-and-tinyjit.md, docs/many-devices.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -19,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from frontend import Device, Tensor, TinyJit, dtypes, nn, stats
+from hcq.config import override
 from hcq.errors import HcqError
 
 DATA = Path(__file__).parent / "data" / "digits.npz"
@@ -61,18 +65,22 @@ def train(net: Net, images: Tensor, labels: Tensor, steps: int, batch: int) -> i
     """Train; return how many kernels a step runs."""
     optimiser = nn.optim.Adam(nn.state.get_parameters(net), lr=0.004)
 
-    @TinyJit
+    several = "," in images.device
+
     def step() -> Tensor:
         with Tensor.train():
             chosen = Tensor.randint(batch, high=images.shape[0])
+            if several:
+                chosen = chosen.shard(images.device)
             loss = net(images[chosen]).sparse_categorical_crossentropy(labels[chosen]).backward()
             optimiser.step()
-            return loss
+            return loss if not several else loss.realize()
 
+    once = step if several else TinyJit(step)
     start, kernels = time.perf_counter(), 0
     for i in range(1, steps + 1):
         before = stats.kernels
-        loss = step()
+        loss = once()
         kernels = stats.kernels - before
         if i % 10 == 0 or i == steps:
             progress(i, steps, loss.item(), start)
@@ -88,14 +96,23 @@ def main() -> int:
         default=None,
         help="such as cpu, nv, amd:1, nv-emu:sm_90; default: HCQ_DEVICE or what there is",
     )
+    parser.add_argument(
+        "--devices", type=int, default=1, help="how many: device:0, device:1, ... (default 1)"
+    )
     parser.add_argument("--steps", type=int, default=300, help="(default 300)")
     parser.add_argument("--batch", type=int, default=128, help="images a step")
     parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default 0)")
     parser.add_argument("--min-accuracy", type=float, default=0.97, help="exit with 1 below it")
     args = parser.parse_args()
+    settings = contextlib.ExitStack()
     try:
         Device.DEFAULT = args.device or Device.DEFAULT
-        Device[Device.DEFAULT]  # opens it
+        if args.devices > 1:
+            if Device.DEFAULT == "cpu":
+                settings.enter_context(override(cpu_devices=args.devices))
+            Device.DEFAULT = ",".join([f"{Device.DEFAULT}:{i}" for i in range(args.devices)])
+        first = Device[Device.DEFAULT.partition(",")[0]]
+        Device[Device.DEFAULT]  # opens all
     except HcqError as error:
         parser.error("\n".join([str(error), *getattr(error, "__notes__", [])]))
     Tensor.manual_seed(args.seed)
@@ -106,11 +123,12 @@ def main() -> int:
     with Tensor.train(False):
         guesses = net(Tensor(held_images)).argmax(1)
     accuracy = (guesses == Tensor(held_labels)).cast(dtypes.float32).mean().item()
-    print(f"device: {Device.DEFAULT} ({Device[Device.DEFAULT].hcq.info.name})")
+    print(f"device: {Device.DEFAULT} ({first.hcq.info.name})")
     print(f"kernels a step: {kernels}")
     print(f"compiled: {stats.lowered} kernels")
     print(f"time: {time.perf_counter() - start:.1f} s for {args.steps} steps of {args.batch} images")
     print(f"held-out accuracy: {accuracy:.4f} on {len(held_labels)} images")
+    settings.close()
     return 0 if accuracy >= args.min_accuracy else 1
 
 

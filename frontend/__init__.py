@@ -36,7 +36,8 @@ __all__ = [
 ]  # fmt: skip
 
 _PACKAGES = frozenset({
-    "amp", "autograd", "cuda", "distributions", "func", "linalg", "nn", "optim", "special", "utils",
+    "amp", "autograd", "cuda", "distributed", "distributions", "func", "linalg", "nn", "optim", "special",
+    "utils",
 })  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from frontend.evaluation.base import BORROWED, EPOCH, KeptHistory, Rebound, T, T
 from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
 from frontend.evaluation.gradient_state import (
+    AFTER_BACKWARD,
     depend,
     grad_from_outside,
     hooked,
@@ -311,11 +312,14 @@ def backward(
             "hint: loss.gradient(weight) returns gradients that can be differentiated"
         )
     with LOCK:
-        _add_gradients(self, gradient)
+        changed_ones = _add_gradients(self, gradient)
+    for call in tuple(AFTER_BACKWARD):
+        call(changed_ones)
     return self
 
 
-def _add_gradients(self: T, gradient: T | None) -> None:
+def _add_gradients(self: T, gradient: T | None) -> list[TensorBase]:
+    """Add the gradients; return the tensors that got one."""
     e = self.expr
     moved = behind(self.leaves)
     leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
@@ -355,3 +359,4 @@ def _add_gradients(self: T, gradient: T | None) -> None:
         state_of(self).past = KeptHistory.SPENT
     elif self.leaves[0].origin is not None and self.leaves[0].origin.read:
         self.leaves[0].origin = self.leaves[0].origin.after()
+    return [t for t, g in zip(targets, found, strict=True) if g is not None]

@@ -9,33 +9,35 @@ and optimiser works on such a tensor: `rules` has a rule for each primitive oper
     loss_of(model(x)).backward()         # gradients summed over the devices
 
 Several processes: `init_process_group`, `all_reduce`, `DistributedDataParallel`, ... under PyTorch's names,
-over MPI (`processes`, `parallel`).
+over MPI (`ranks`).
 
 Not here: queues and memory of one device (`hcq`). Next: `mesh`, `rules`; docs/many-devices.md.
 """
 
 from __future__ import annotations
 
-from frontend.distributed.collectives import (
-    all_gather_of,
-    all_reduce_of,
-    all_to_all_of,
-    broadcast_of,
-    reduce_scatter_of,
-    send,
-)
-from frontend.distributed.layout import TensorLayout
-from frontend.distributed.placement import from_shards, layout_of, shards
+from importlib import import_module
+from typing import Any, Final
 
-__all__ = [
-    "TensorLayout",
-    "all_gather_of",
-    "all_reduce_of",
-    "all_to_all_of",
-    "broadcast_of",
-    "from_shards",
-    "layout_of",
-    "reduce_scatter_of",
-    "send",
-    "shards",
-]
+_NAMES: Final = {
+    "collectives": "all_gather_of all_reduce_of all_to_all_of broadcast_of reduce_scatter_of send_to",
+    "layout": "TensorLayout",
+    "placement": "from_shards layout_of shards",
+    "ranks.parallel": "DistributedDataParallel DistributedSampler",
+    "ranks.processes": (
+        "ProcessGroupError ReduceOp Work all_gather all_gather_into_tensor all_gather_object all_reduce "
+        "all_to_all_single barrier broadcast broadcast_object_list destroy_process_group get_backend "
+        "get_rank "
+        "get_world_size init_process_group is_available is_initialized recv reduce reduce_scatter_tensor send"
+    ),
+}
+_HOMES: Final = {name: home for home, names in _NAMES.items() for name in names.split()}
+"""Name -> its module, which loads when the name is first used."""
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - names of the table
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'frontend.distributed' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

@@ -89,9 +89,9 @@ def _joined(t: T, axis: int) -> T:
 
 def broadcast_of(t: T, devices: Sequence[str]) -> list[T]:
     """Return the value of a tensor on each of several devices. Raises as `to`."""
-    return [send(t, device) for device in devices]
+    return [send_to(t, device) for device in devices]
 
 
-def send(t: T, device: str) -> T:
+def send_to(t: T, device: str) -> T:
     """Return a copy of the value on another device. Raises as `to`."""
     return cast(to(t, device, copy=True), t.expr.dtype)

@@ -28,6 +28,8 @@ _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 """id of a tensor with requires_grad -> a weak reference to it, in the order in which they were marked."""
 
 
+AFTER_BACKWARD: Final[list[Callable[[Sequence[TensorBase]], None]]] = []
+"""Callbacks with the tensors to which a `backward` gave gradients, called at its end."""
 _FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
 """Operations that `join` merges with an operation of the same kind on their result."""
 

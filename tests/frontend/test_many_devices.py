@@ -17,7 +17,7 @@ from frontend.distributed import (
     from_shards,
     layout_of,
     reduce_scatter_of,
-    send,
+    send_to,
     shards,
 )
 from frontend.methods import METHODS
@@ -191,7 +191,12 @@ def perceptron() -> Any:
 
 def convolutions() -> Any:
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3, 5)
+        nn.Conv2d(1, 3, 3, bias=False),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(3, 5),
     )
 
 
@@ -289,7 +294,7 @@ def one_of_each(n: int, count: int, dtype: str, op: str) -> None:
         np.testing.assert_array_equal(got.numpy(), np.concatenate([c[i] for c in cut]))
     for got in broadcast_of(given[0], CPUS[:count]):
         np.testing.assert_array_equal(got.numpy(), parts[0])
-    np.testing.assert_array_equal(send(given[-1], "cpu:0").numpy(), parts[-1])
+    np.testing.assert_array_equal(send_to(given[-1], "cpu:0").numpy(), parts[-1])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""A program of several ranks, which `tests.frontend.test_processes` starts with mpirun.
+
+Its first argument is what the last rank does in the end: "" to leave with the others, or a fault.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import frontend.distributed as dist
+from frontend import Tensor, nn, optim
+from frontend.nn import functional
+
+DTYPES = ("bool", "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((64, 12)), np.arange(64) % 5
+
+
+def trained(rank: int, size: int, *, parallel: bool) -> list[np.ndarray[Any, Any]]:
+    """Return the parameters after 20 steps with this rank's samples; the ranks begin with different ones."""
+    Tensor.manual_seed(7 + rank)
+    net = nn.Sequential(nn.Linear(12, 9), nn.Tanh(), nn.Linear(9, 5)).double()
+    model = dist.DistributedDataParallel(net, bucket_cap_mb=0.0005) if parallel else net
+    adam = optim.Adam(net.parameters(), lr=1e-2)
+    for i in range(20):
+        rows = slice(i % 4 * 16 + rank, i % 4 * 16 + 16, size)
+        loss = functional.cross_entropy(model(Tensor(X[rows])), Tensor(Y[rows]))
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return [p.numpy() for p in net.parameters()]
+
+
+def collectives(rank: int, size: int) -> None:
+    """Compare every collective with NumPy."""
+    for dtype in DTYPES:
+        for n in (0, 1, 5, 1000):
+            parts = [
+                (np.arange(n) % 3 + r if dtype != "bool" else np.arange(n) % (r + 2) == 0)
+                for r in range(size)
+            ]
+            given = [Tensor(p).cast(dtype) for p in parts]
+            for op, of in (
+                (dist.ReduceOp.SUM, np.add),
+                (dist.ReduceOp.MAX, np.maximum),
+                (dist.ReduceOp.MIN, np.minimum),
+            ):
+                x = given[rank].clone()
+                dist.all_reduce(x, op)
+                np.testing.assert_array_equal(
+                    x.float().numpy(), of.reduce(parts).astype(parts[0].dtype).astype("float32")
+                )
+            gathered = [Tensor.zeros(n).cast(dtype) for _ in range(size)]
+            dist.all_gather(gathered, given[rank])
+            for t, p in zip(gathered, parts, strict=True):
+                np.testing.assert_array_equal(t.float().numpy(), p.astype("float32"))
+            y = given[rank].clone()
+            dist.broadcast(y, size - 1)
+            np.testing.assert_array_equal(y.float().numpy(), parts[-1].astype("float32"))
+    mean = Tensor([float(rank)])
+    work = dist.all_reduce(mean, dist.ReduceOp.AVG, async_op=True)
+    assert work is not None
+    work.wait()
+    assert mean.item() == (size - 1) / 2
+    row, out = Tensor(np.arange(size * 2.0) + 100 * rank), Tensor(np.zeros(size * 2))
+    dist.all_to_all_single(out, row)
+    assert out.tolist() == [100.0 * r + 2 * rank + i for r in range(size) for i in (0, 1)]
+    mine = Tensor(np.zeros(2))
+    dist.reduce_scatter_tensor(mine, row)
+    assert mine.tolist() == [size * (2.0 * rank + i) + 50 * size * (size - 1) for i in (0, 1)]
+    if rank == 0:
+        dist.send(row, 1)
+    if rank == 1:
+        dist.recv(out, 0)
+        assert out.tolist() == list(np.arange(size * 2.0))
+    found: list[Any] = []
+    dist.all_gather_object(found, {"rank": rank})
+    assert found == [{"rank": r} for r in range(size)]
+
+
+def main() -> None:
+    """Compare training and collectives with one process; then commit the fault."""
+    want = trained(0, 1, parallel=False)
+    dist.init_process_group("gloo", timeout=4)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for got, p in zip(trained(rank, size, parallel=True), want, strict=True):
+        np.testing.assert_allclose(got, p, rtol=1e-10, atol=1e-10)
+    collectives(rank, size)
+    dist.barrier()
+    if rank == size - 1:
+        match sys.argv[1]:
+            case "raise":
+                raise ValueError("the last rank's own error")
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                time.sleep(600)
+    dist.all_reduce(Tensor.zeros(3))
+    dist.destroy_process_group()
+    sys.stdout.write(f"rank {rank} of {size} is done\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Training and collectives of several processes equal one process, and a fault of one rank ends all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import frontend.distributed as dist
+from frontend.distributed import DistributedSampler
+from hcq.errors import UnsupportedError, UsageError
+
+HERE = Path(__file__).resolve().parent
+MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+needs_mpi = pytest.mark.skipif(
+    MPIRUN is None or find_spec("mpi4py") is None, reason="no mpirun or no mpi4py: pip install 'hcq[mpi]'"
+)
+
+
+def run(ranks: int, fault: str) -> subprocess.CompletedProcess[str]:
+    assert MPIRUN is not None
+    command = [MPIRUN, "-n", str(ranks), sys.executable, str(HERE / "ranks.py"), fault]
+    path = f"{HERE.parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, check=False,
+        env={**os.environ, "PYTHONPATH": path, "HCQ_WORKERS": "0"},
+    )  # fmt: skip
+
+
+@needs_mpi
+@pytest.mark.landing
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_several_ranks_equal_one_process(ranks: int) -> None:
+    done = run(ranks, "")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")[:-1]) == [f"rank {r} of {ranks} is done" for r in range(ranks)]
+
+
+@needs_mpi
+@pytest.mark.landing
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("raise", "ValueError: the last rank's own error"),
+        ("kill", "Killed (signal 9)"),
+        ("hang", "rank 1 did not call it"),
+    ],
+)
+def test_a_fault_of_one_rank_ends_all_and_is_named(fault: str, text: str) -> None:
+    done = run(2, fault)
+    assert done.returncode != 0
+    assert "is done" not in done.stdout
+    assert text in done.stdout + done.stderr
+
+
+def test_without_a_group_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not dist.is_initialized()
+    assert dist.get_rank() == dist.get_world_size() == -1
+    with pytest.raises(UsageError, match=r"init_process_group\(\) first"):
+        dist.barrier()
+    with pytest.raises(UsageError, match="wanted 'mpi', saw 'smoke'"):
+        dist.init_process_group("smoke")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'hcq\[mpi\]'"):
+        dist.init_process_group()
+
+
+@pytest.mark.parametrize(("total", "drop"), [(10, 0), (10, 1), (3, 0), (12, 1), (1, 0)])
+def test_a_sampler_gives_each_rank_as_many_and_all_together_every_sample(total: int, drop: int) -> None:
+    ranks = [DistributedSampler(range(total), 4, r, drop_last=bool(drop)) for r in range(4)]
+    each = [list(s) for s in ranks]
+    assert {len(numbers) for numbers in each} == {len(ranks[0])} == {total // 4 if drop else -(-total // 4)}
+    seen = sorted(n for numbers in each for n in numbers)
+    assert len(set(seen)) == (len(seen) if drop else total)
+    ranks[0].set_epoch(1)
+    assert total < 8 or list(ranks[0]) != each[0]
+    plain = DistributedSampler(range(total), 2, 1, shuffle=False)
+    assert list(plain)[:1] == [1 % total]
