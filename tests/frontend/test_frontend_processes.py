@@ -148,12 +148,18 @@ def test_training_does_not_leak(captured: bool, first: int, steps: int, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("device", "steps", "least"),
-    [("cpu", 300, 0.97), pytest.param("nv-emu", 50, 0.9, marks=pytest.mark.landing)],
-    ids=["cpu", "nv-emu"],
+    ("device", "devices", "steps", "least"),
+    [
+        ("cpu", 1, 300, 0.97),
+        pytest.param("nv-emu", 1, 50, 0.9, marks=pytest.mark.landing),
+        pytest.param("cpu", 2, 60, 0.9, marks=pytest.mark.landing),
+    ],
+    ids=["cpu", "nv-emu", "two cpus"],
 )
-def test_the_digits_example_learns(device: str, steps: int, least: float, tmp_path: Path):
+def test_the_digits_example_learns(device: str, devices: int, steps: int, least: float, tmp_path: Path):
     words = ("examples/digits.py", "--min-accuracy", str(least), "--device", device, "--steps", str(steps))
+    words = (*words, "--devices", str(devices))
+    device = device if devices == 1 else f"{device},{device}:1"
     done = run(*words, cache=tmp_path, HCQ_VALIDATE="0")
     found = re.search(r"held-out accuracy: ([0-9.]+) on 360 images", done.stdout)
     assert found is not None
