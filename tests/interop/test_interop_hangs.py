@@ -1,4 +1,4 @@
-"""Kernels that never end: they are ended after the CPU time of the setting, and their loop is named."""
+"""Kernels of others: endless ones are ended, relocations on upload, idle lanes of shared accesses."""
 
 from __future__ import annotations
 
@@ -50,3 +50,69 @@ def test_the_time_is_at_least_a_second():
     with pytest.raises(UsageError, match="HCQ_EMU_TIMEOUT must be at least 1 second, it is '0'"):
         read({"HCQ_EMU_TIMEOUT": "0"})
     assert read({"HCQ_EMU_TIMEOUT": "7"}).emu_timeout_s == 7
+
+
+HEAD = ".version 8.5\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 .ptr .global p) {\n"
+DIVIDE = """
+  .reg .b64 %rd<2>; .reg .f64 %f<3>;
+  ld.param.u64 %rd0, [p]; ld.global.f64 %f0, [%rd0]; ld.global.f64 %f1, [%rd0+8];
+  div.rn.f64 %f2, %f0, %f1; st.global.f64 [%rd0], %f2; ret;
+}
+"""
+TABLE = """
+  .reg .b64 %rd<4>; .reg .b32 %r<3>;
+  ld.param.u64 %rd0, [p]; ld.global.u32 %r0, [%rd0];
+  mov.u64 %rd1, table; mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd1, %rd2;
+  ld.global.u32 %r1, [%rd3]; st.global.u32 [%rd0], %r1; ret;
+}
+"""
+
+
+@pytest.fixture(scope="module", params=["nv-emu:sm_80", "nv-emu:sm_90"])
+def device(request: pytest.FixtureRequest):
+    with hcq.open(request.param) as opened:
+        yield opened
+
+
+def test_division_of_doubles_calls_the_function_in_the_image(device: hcq.Device):
+    values = interop.array(device, np.array([1.0, 3.0]))
+    interop.load(device, HEAD + DIVIDE).launch(values, groups=1, threads=1)
+    assert values.numpy()[0] == 1.0 / 3.0
+
+
+def test_tables_of_the_module_are_found(device: hcq.Device):
+    text = HEAD.replace(".visible", ".global .align 4 .b32 table[4] = {10, 20, 30, 40};\n.visible") + TABLE
+    values = interop.array(device, np.array([2], np.uint32))
+    interop.load(device, text).launch(values, groups=1, threads=1)
+    assert values.numpy()[0] == 30
+
+
+IDLE = """.version 8.5
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 .ptr .global p) {
+ .reg .b64 %rd<4>; .reg .b32 %r<9>; .reg .pred %p;
+ .shared .align 4 .b8 s[512];
+ ld.param.u64 %rd0, [p]; mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; mov.u32 %r2, s; add.u32 %r3, %r2, %r1;
+ st.shared.u32 [%r3], %r0; bar.sync 0;
+ mov.u32 %r5, 0; setp.ge.u32 %p, %r0, 3;
+ @%p ACCESS;
+ bar.sync 0; ld.shared.u32 %r6, [%r3]; add.u32 %r5, %r5, %r6;
+ mul.wide.u32 %rd1, %r0, 4; add.u64 %rd2, %rd0, %rd1; st.global.u32 [%rd2], %r5; ret;
+}
+"""
+T = np.arange(128)
+LOADED = T + np.where(T >= 3, T - 3, 0)
+STORED = np.where(T <= 124, T + 3, T)
+
+
+@pytest.mark.parametrize(
+    ("access", "wanted"),
+    [("ld.shared.u32 %r5, [%r3+-12]", LOADED), ("st.shared.u32 [%r3+-12], %r0", STORED)],
+    ids=["load", "store"],
+)
+def test_idle_lanes_before_shared_memory_are_not_accessed(access: str, wanted: np.ndarray):
+    with hcq.open("nv-emu:sm_80") as device:
+        out = interop.empty(device, 128, np.uint32)
+        interop.load(device, IDLE.replace("ACCESS", access)).launch(out, groups=1, threads=128)
+        assert out.numpy().tolist() == wanted.tolist()
