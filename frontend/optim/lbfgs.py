@@ -55,7 +55,8 @@ class LBFGS(Optimizer):
         if line_search_fn is not None:
             raise UnsupportedError(f"LBFGS: wanted line_search_fn=None (line search), saw {line_search_fn!r}")
         settings = {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
-        settings |= {"max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval}
+        most = max_iter * 5 // 4 if max_eval is None and isinstance(max_iter, int) else max_eval
+        settings |= {"max_iter": max_iter, "max_eval": most}
         super().__init__(params, lr, maximize=False, history_size=history_size, **settings)
         if len(self.param_groups) > 1:
             raise UsageError(f"LBFGS has one group of parameters, saw {len(self.param_groups)}")

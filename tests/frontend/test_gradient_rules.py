@@ -11,7 +11,7 @@ from compiler.ir import ops
 from compiler.ir.ops import Ops
 from frontend import Tensor, dtypes, stats
 from frontend.autograd import elementwise, table
-from frontend.evaluation.expr import CONV, INPUT, RULED, SEGMENT, STOP, VERSION
+from frontend.evaluation.expr import CONV, INPUT, PLACE, RULED, SEGMENT, STOP, VERSION
 from frontend.evaluation.history import OPAQUE
 from frontend.methods import METHODS
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
@@ -226,6 +226,7 @@ def test_every_rule_is_tested_here():
     tested |= {Ops.WITHIN}  # tests/frontend/test_symbolic_sizes.py
     tested |= {INPUT, SEGMENT, Ops.AFTER}  # tests/frontend/test_checkpointing.py
     tested |= {VERSION}  # tests/frontend/test_gradients_in_place.py
+    tested |= {PLACE}  # tests/frontend/test_many_devices.py
     assert set(table.RULES) == tested
 
 

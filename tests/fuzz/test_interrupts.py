@@ -67,7 +67,7 @@ def test_the_end_of_a_with_block_is_no_interrupt_point() -> None:
     """CPython delivers no signal between the last line of the block and the manager's `__exit__`."""
     run = Run("with", bound_s=HANG_S, make=Locked)
     run.run("line", every=1, first=0)
-    assert run.places == 4  # two each sweep, and the line of `with` is told of twice
+    assert run.places == 6  # three each sweep: the line of `with` is told of twice
     assert run.findings == []
 
 

@@ -75,7 +75,9 @@ class DmaDevice:
 
     def set_priority(self, kind: QueueKind, index: int, level: int) -> None:
         """Refuse: the engines of all queues are threads alike."""
-        raise UnsupportedError(f"{kind.value} queue {index} has no priorities, seen {level}")
+        raise UnsupportedError(
+            f"{kind.value} queue {index} has no priorities, seen {level}\nhint: leave it at 0"
+        )
 
     def encoder(self, kind: QueueKind, index: int) -> DmaEncoder:
         """Return an encoder; all queues take the same packets."""

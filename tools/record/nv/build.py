@@ -15,7 +15,7 @@ scratch memory from `%out`. The text before a line of `%%` is put before the ker
 A kernel of lanes reads the number of rows of each form from its inputs, so that one kernel can run any of its
 forms.
 
-Not here: the forms. Next: `integers` and the other modules of this folder; `vendor`, the caller.
+Not here: the forms. Next: `manual` and the other modules of this folder; `vendor`, the caller.
 """
 
 from __future__ import annotations
