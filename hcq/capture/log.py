@@ -44,6 +44,7 @@ from hcq.errors import UsageError
 from hcq.process import in_children
 
 VERSION: Final = 1
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 def pack(data: bytes | memoryview) -> str:
@@ -106,7 +107,7 @@ class CaptureLog:
                 path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
             self._append("hcq-capture", {"version": VERSION})
-        line = (json.dumps({"t": kind, **fields}, separators=(",", ":")) + "\n").encode()
+        line = (_ENCODER.encode({"t": kind, **fields}) + "\n").encode()
         while line:
             line = line[os.write(self._file, line) :]
 

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hcq.capture.log import CaptureLog, digest, pack
-from hcq.commands import Command, Exec, Scope
+from hcq.commands import Barrier, Command, Exec, Scope
 from hcq.errors import FaultReport
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr, Param, Value, as_expr
@@ -46,6 +46,7 @@ class _Memory:
         """The newest submission that may write it."""
 
 
+_BARRIERS = {scope: {"c": "Barrier", "scope": scope.value} for scope in Scope}
 _Access = tuple[_Memory, Buffer, str]
 """Memory that a command accesses, the buffer or view of it, and "r", "w", "rw" or "x"."""
 
@@ -219,8 +220,10 @@ class Recorder(Validator):
         self, command: Command, values: Mapping[Param, Value], accesses: list[_Access]
     ) -> dict[str, Any]:
         """Return a command as JSON, and append what it accesses."""
-        if isinstance(command, Exec):
+        if command.__class__ is Exec:
             return self._launch(command, values, accesses)
+        if command.__class__ is Barrier:
+            return _BARRIERS[command.scope]  # hot: half of a replay's commands
         found: dict[str, Any] = {"c": type(command).__name__}
         names: tuple[str, ...] = type(command).__slots__
         for name in names:
@@ -243,14 +246,21 @@ class Recorder(Validator):
     ) -> dict[str, Any]:
         """Return an Exec as JSON; numbers of its arguments are the bits of their slots."""
         args, image = command.args, command.program.image
-        block = _with_numbers(args, values) if len(args.pointers()) < len(image.args) else b""
-        pointers = iter(args.pointers())
-        given: list[Any] = [
-            self._pointer(next(pointers)[1], values, slot.access, accesses)
-            if slot.kind is ArgKind.POINTER
-            else int.from_bytes(block[slot.offset : slot.offset + slot.size], "little")
-            for slot in image.args
-        ]
+        pointers, memories = args.pointers(), self._log.memories
+        given: list[Any] = []
+        for slot, pointer in pointers:
+            if pointer.__class__ is Buffer:  # hot: as `_pointer` does
+                memory = memories.get(id(pointer.root or pointer)) or self._memory_of(pointer)
+                accesses.append((memory, pointer, slot.access))
+                given.append((memory.id, pointer.offset))
+            else:
+                given.append(self._pointer(pointer, values, slot.access, accesses))
+        if len(pointers) < len(image.args):
+            block = _with_numbers(args, values)
+            for at, slot in enumerate(image.args):
+                if slot.kind is not ArgKind.POINTER:
+                    number = int.from_bytes(block[slot.offset : slot.offset + slot.size], "little")
+                    given.insert(at, number)
         groups = [
             size if isinstance(size, int) else as_expr(size).evaluate(values[as_expr(size).param])  # type: ignore[arg-type]  # a number
             for size in command.groups

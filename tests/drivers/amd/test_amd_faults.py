@@ -378,3 +378,20 @@ def test_an_event_destroyed_while_others_sleep_is_no_error():
         process.events.add(77)
         kernel.ioctl = closing  # type: ignore[method-assign]  # the scripted kernel is the test's own
         device._events.sleep(0)
+
+
+def test_a_refused_priority_leaves_the_queue_as_it_was_and_recovery_keeps_one():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        queue = device.ring(QueueKind.COMPUTE, 0).queue
+        kernel.script.refuse["UPDATE_QUEUE"] = errno.EINVAL
+        with pytest.raises(DriverError, match="UPDATE_QUEUE"):
+            device.set_priority(QueueKind.COMPUTE, 0, 2)
+        assert queue.level == 0
+        del kernel.script.refuse["UPDATE_QUEUE"]
+        device.set_priority(QueueKind.COMPUTE, 0, 2)
+        queue.exceptions[0] = 1
+        assert device.fault() is not None
+        device.recover()
+        assert queue.level == 2
+    assert kernel.leaks() == []
