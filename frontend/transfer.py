@@ -39,12 +39,13 @@ def to(
     """Return the value on another device, as a realized tensor through which gradients flow back.
 
     `device` is a name, None for the default device, a dtype, to which self is cast, or a tensor, whose device
-    and dtype are used. `dtype` casts the result. If nothing changes, the result is self, unless `copy` is
-    true. `non_blocking` changes nothing. Gradients reach the tensors that have requires_grad at the time of
-    the call.
+    and dtype are used. `dtype` casts the result; None does not, and a bool is `non_blocking`, as in PyTorch.
+    If nothing changes, the result is self, unless `copy` is true. `non_blocking` changes nothing. Gradients
+    reach the tensors that have requires_grad at the time of the call.
 
     A move to another device computes a pending tensor and waits for it. Raises `UsageError` for an unknown
-    device and for a move inside a captured function, and as `realize`.
+    device and for a move inside a captured function, `UsageTypeError` for flags that are no bools, and as
+    `realize`, `cast` and `stored`.
     """
     if isinstance(dtype, bool):  # PyTorch's to(dtype or tensor, non_blocking, copy)
         return to(self, device, None, dtype, non_blocking)
@@ -65,7 +66,10 @@ def to(
 
 
 def move(self: T, name: str, put: Callable[[TensorExpr, memoryview], Part]) -> T:
-    """Return the value on the device `name`, where `put` stores its elements; see `to`."""
+    """Return the value on the device `name`, where `put` stores its elements; see `to`.
+
+    Raises as it and `put`.
+    """
     refuse(
         f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
         "hint: move it outside"

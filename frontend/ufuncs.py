@@ -34,7 +34,7 @@ def applied(self: Any, function: Any, how: str, *operands: Any, **names: Any) ->
     """Return the result of a NumPy function whose operands include a tensor, as a tensor; `__array_ufunc__`.
 
     Other operands become tensors on the device of `self`, one of the tensors. `how` is "__call__", "reduce"
-    and so on. Raises as the module says.
+    and so on. Raises as the module says, as the method, and as `Tensor(...)` for another operand.
     """
     name = NAMES.get(function.__name__)
     if name is None or how != "__call__" or names:

@@ -35,7 +35,10 @@ _CODES = {
 
 
 def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[Any, ...]], KernArgs]:
-    """Generate `make(program, values) -> KernArgs` for the programs of one image."""
+    """Generate `make(program, values) -> KernArgs` for the programs of one image.
+
+    `make` raises as `pack_values`.
+    """
     if not image.args:
         return pack_values
     names = [f"a{i}" for i in range(len(image.args))]

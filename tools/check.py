@@ -78,7 +78,7 @@ def wheel_packages() -> set[str]:
 
 
 def wheel() -> bool:
-    """Check that the wheel holds `PACKAGES` and nothing else."""
+    """Check that the wheel holds `PACKAGES` and nothing else. Raises as `wheel_packages`."""
     seen = wheel_packages()
     if seen != PACKAGES:
         sys.stderr.write(f"the wheel must hold {sorted(PACKAGES)}, it holds {sorted(seen)}\n")
@@ -97,7 +97,7 @@ CHECKS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the named checks, or all; print which failed, and return 1 if one did."""
+    """Run the named checks, or all; print which failed, and return 1 if one did. Raises as `wheel`."""
     parser = command("tools.check", __doc__)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of: {', '.join(CHECKS)} (default: all)")
     names = parser.parse_args(argv).checks or list(CHECKS)

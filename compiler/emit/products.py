@@ -96,7 +96,6 @@ class Products:
                 yield (row, unit), vector_of(self.b, sources)
 
 
-
 def multiplied(
     b: Builder, op: MatrixOp | None, left: Sequence[list[Line]], right: Sequence[list[Line]],
     sums: list[Line]
@@ -164,9 +163,11 @@ def bundled(  # noqa: PLR0917  # one caller
 ) -> Callable[[Line], Line] | None:  # fmt: skip
     """Return what adds the products of a round at all unrolled positions to a bundle of accumulators.
 
-    None where single lines are needed: both factors must be loaded without masks, as elements or vectors,
-    where the innermost loop moves them. Each factor is loaded before its first product, and one element that
-    is spread over lanes is in a register at a time.
+    None where single lines are needed: for one position, in a kernel of threads, for a sum that skips
+    products or is unrolled, spread over lanes or added up without blocks, and for other sums than of float
+    products of one type. Both factors must be loaded without masks, as elements or vectors, where the
+    innermost loop moves them. Each factor is loaded before its first product, and one element that is spread
+    over lanes is in a register at a time.
     """
     value, kind = node.src[0], register_type(node.dtype)
     plain = plan.inside is None and plan.block and plan.unroll == plan.lanes == plan.threads == 1

@@ -46,7 +46,8 @@ SET_BYTES = 4096
 def lines_of(index: UOp, rows: UOp, block: int, summed: Iterable[UOp], itemsize: int) -> int | None:
     """Return the lines that `block` neighbours along `rows` touch as the summed ranges run.
 
-    None where neighbours are not within a line of each other, or the index has more than sums of ranges.
+    None where neighbours are at one place or further apart than a line, and where the index has more than
+    sums of ranges.
     """
     terms, _ = symbolic.terms_of(index)
     if any(atom.op is not Ops.RANGE for atom in terms):
@@ -103,7 +104,7 @@ class Window(NamedTuple):
 def lines_in_place(c: Contraction, rows: int, itemsize: int) -> int | None:
     """Return the lines of the broadcast operand that a tile touches, if at most one for each product.
 
-    None also where the operand is computed or has masks.
+    None also where the operand is computed, has masks or several loads, and where `lines_of` has none.
     """
     loads = loads_of(c.broadcast)
     if len(loads) != 1 or len(loads[0].src) > 2 or is_computed(c.broadcast):
@@ -186,7 +187,8 @@ class TapWindow(NamedTuple):
 def window_of_taps(c: Contraction, taps: Collection[UOp], lanes: int, target: Target) -> TapWindow | None:
     """Return the window of the broadcast operand for `taps`, the output ranges of it besides the rows.
 
-    None where the operand is no such picture, and where no piece of it fits half of the second-level cache.
+    None where the operand is no such picture, where the totals between pieces have more than `TOTAL_BYTES`,
+    and where no piece of `LEAST_PIECE` products fits `SHARE` of the second-level cache.
     """
     load, summed = c.broadcast, c.family.ranges
     if load.op is not Ops.LOAD or not taps:

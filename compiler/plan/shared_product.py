@@ -43,6 +43,8 @@ BANKS = 32
 WIDER = (32,)
 """Words of a tile besides the usual ones, where rows of those would be parts of lines."""
 STRIP_GAIN = 0.9
+"""The largest part of the bytes without a strip that the bytes with one may be."""
+
 OTHER_REGISTERS = 40
 """Registers of a thread for addresses, counters and masks."""
 
@@ -171,7 +173,8 @@ def strip(rows: Axis, columns: Axis, cores: int) -> int:
 
     Workgroups run in order of number, one on each core at a time. Those that run together load the tiles of
     all their rows and columns, which the cache of the device gives to each: a strip of rows over several
-    columns needs fewer bytes than all columns of a row. A strip divides the rows; it is used from a tenth on.
+    columns needs fewer bytes than all columns of a row. A strip divides the blocks of rows evenly. It is used
+    if it needs a tenth fewer bytes at least.
     """
     if rows.count * columns.count <= cores:
         return 0
@@ -191,7 +194,7 @@ def ring(
     """Return how an operand's tiles of `summed` values of the sum are copied asynchronously.
 
     With `panels` their rows are cut for operations that read shared memory. None where the rows are not whole
-    pieces.
+    pieces, where the threads do not divide the tile, and where a row of `panels` is not whole panels.
     """
     for along, r, inner, outer in (
         ("sum", p.k, summed, axis.block), ("axis", axis.range, axis.block, summed),

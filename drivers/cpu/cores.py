@@ -37,7 +37,8 @@ def move_away(pool: Pool, queue: Queue, core: u64, time: u64) -> u64:
     """Move this thread from the host's core to any other usable core; return its core afterwards.
 
     If both are on one core, each doorbell costs two context switches. The full set of cores is restored at
-    once, so the thread is not pinned.
+    once, so the thread is not pinned. It stays, and `core` is returned, if it was moved less than `move_ns`
+    ago, and where the set of cores is not known.
     """
     if pool.cores_bytes == 0 or time - queue.moved < pool.move_ns:
         return core
@@ -54,7 +55,8 @@ def keep_off(pool: Pool, queue: Queue, core: u64) -> None:
     """Keep a sleeping processor off `core`, the core of the host thread that is about to wake it.
 
     The host thread executes packets itself until it sleeps or its time slice ends. A processor that Linux
-    queues on the same core would wait until then, although another core is idle.
+    queues on the same core would wait until then, although another core is idle. Does nothing where the set
+    of cores is not known.
     """
     if pool.cores_bytes == 0 or queue.avoided == core + 1 or queue.thread == 0:
         return

@@ -58,7 +58,10 @@ class After:
 
 @dataclass(slots=True)
 class Surprises:
-    """The table of one machine, and the number of times that each place was reached (`met`)."""
+    """The table of one machine, and the number of times that each place was reached (`met`).
+
+    Without a table nothing is counted.
+    """
 
     table: Mapping[str, object] = field(default_factory=dict[str, object])
     met: Counter[str] = field(default_factory=Counter[str])

@@ -76,7 +76,10 @@ class SimtEngine:
         return library
 
     def link(self, translation: Translation, *, optimise: bool) -> jit.LoadedObject:
-        """Compile one kernel's warp function, unless it is cached, and link it against the core library."""
+        """Compile one kernel's warp function, unless it is cached, and link it against the core library.
+
+        Raises as `ObjectCache.object` and `jit.load`.
+        """
         text, imports = self._module(translation, optimise=optimise)
         code = self._cache.object(text, self.library.target, optimise=optimise)
         wanted = {name: self._loaded.addresses[name] for name in imports}
@@ -146,7 +149,7 @@ class TranslatedProgram:
         return self.engine.compiled(self.translation, optimise=tier == OPTIMISED)
 
     def entry(self, tier: str) -> int:
-        """Return the address of the warp function of a tier; compile it if necessary."""
+        """Return the address of the warp function of a tier; compile it if necessary. Raises as `link`."""
         with self._lock:
             if tier not in self._tiers:
                 self._tiers[tier] = self.engine.link(self.translation, optimise=tier == OPTIMISED)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 LIMIT: Final = 8
-"""The most recompilations of one function, as in PyTorch; further calls run the function itself."""
+"""The most recompilations of one function, as in PyTorch; further calls warn once and run the function."""
 
 
 class Recompilation(NamedTuple):

@@ -45,8 +45,7 @@ class _Rings:
 class Mesh(TensorDevice):
     """Several open devices as one device of tensors; made by `Device["cpu:0,cpu:1"]`.
 
-        It owns none of them. Closing one of them closes the mesh. Methods raise as those of `TensorDevice`,
-        and
+    It owns none of them. Closing one of them closes the mesh. Methods raise as those of `TensorDevice`, and
     launches as `MeshLaunch`.
     """
 

@@ -31,8 +31,7 @@ Devices = str | Sequence[str]
 def mesh_of(devices: Devices) -> Mesh:
     """Return the mesh of devices, given by their names or by the name of the mesh.
 
-        Raises `UsageTypeError` for anything but names, `UsageError` for fewer than two devices, for one
-        device
+    Raises `UsageTypeError` for anything but names, `UsageError` for fewer than two devices, for one device
     twice, and as `Device[name]`.
     """
     if not isinstance(devices, (str, list, tuple)) or not all(isinstance(name, str) for name in devices):

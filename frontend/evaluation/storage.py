@@ -216,7 +216,8 @@ _PLAIN: Final = frozenset({bool, int, float})
 def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
     """Return the numbers of nested lists, and their shape.
 
-    Raises `UsageError` for lists of unequal length, and for an element that is no number.
+    Elements that are tensors of shape () are read. Raises `UsageError` for lists of unequal length and for an
+    element that is no number, and as `Tensor.item`.
     """
     shape: list[int] = []
     level = [data]
@@ -271,7 +272,7 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
     """Return Python numbers as packed little-endian elements, truncated for integer dtypes.
 
     A float beyond the range of its dtype becomes what `round_to` makes of it. Raises `UsageError` for an
-    integer that does not fit.
+    integer that does not fit, and for NaN and infinities as integers.
     """
     try:
         if dtype is dtypes.bfloat16:

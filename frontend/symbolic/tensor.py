@@ -171,7 +171,10 @@ class SymbolicTensor:
         return self
 
     def values(self) -> tuple[int, ...]:
-        """Return the shape in numbers; reads a variable's value from memory if the host does not have it."""
+        """Return the shape in numbers; reads a variable's value from memory if the host does not have it.
+
+        Raises as `Tensor.item` then.
+        """
         found: list[int] = []
         for size in self.sizes:
             if isinstance(size, int):
@@ -196,7 +199,7 @@ class SymbolicTensor:
         return _cut(self.whole.tolist(), values)
 
     def item(self) -> Any:
-        """Return the only element as a number. Raises `UsageError` unless there is exactly one."""
+        """Return the only element as a number. Raises `UsageError` unless there is one, and as `tolist`."""
         values = self.values()
         if any(n != 1 for n in values):
             raise UsageError(f"item() needs exactly one element, the shape {self.sizes} is {values}")

@@ -45,7 +45,7 @@ def get_swa_avg_fn() -> Mean:
 def get_ema_avg_fn(decay: float = 0.999) -> Mean:
     """Return the exponential mean, decay * average + (1 - decay) * weight, for a decay in [0, 1].
 
-    Raises `UsageError` for another decay.
+    Raises `UsageError` for another decay, `UsageTypeError` for no number.
     """
     kept = number_within("exponential average, decay", decay, 0.0, math.nextafter(1.0, 2.0))
     return lambda average, weight, _count: average * kept + weight * (1 - kept)
@@ -74,7 +74,8 @@ class AveragedModel(Module):
 
     It is called as the model is. `n_averaged`, an int64 scalar, counts the updates; the state dictionary has
     it, not the mean. `avg_fn` gets one parameter at a time, `multi_avg_fn` all of a dtype; without either the
-    mean is equal. Buffers are averaged with `use_buffers`, else copied. Raises `UsageError` for two means.
+    mean is equal. Buffers are averaged with `use_buffers`, else copied. `device` is that of the copy, None
+    that of the model. Raises `UsageError` for two means, `UsageTypeError` unless `use_buffers` is a bool.
     """
 
     def __init__(
@@ -126,7 +127,8 @@ class SWALR(LambdaLR):
 
     `swa_lr` is a number, or a list of one for each group. The way from the present rate is half a cosine, or
     even with "linear". Where another schedule or the program has set the rate since the last step, the rest
-    of the way begins there. Raises `UsageError` for another strategy or number of rates, and below 0.
+    of the way begins there. Raises `UsageError` for another strategy or number of rates and for a rate or
+    number of steps below 0, `UsageTypeError` for values that are no numbers.
     """
 
     def __init__(
@@ -157,8 +159,8 @@ def update_bn(loader: Iterable[Any], model: Module, device: str | None = None) -
     """Set the running statistics of the batch norms of a model to their means over the batches of a loader.
 
     The model is called, in training mode and without gradients, with each batch, or with its first element if
-    it is a list or tuple, moved to `device`. All modules then have the mode of the model, after an error too.
-    A model without batch norms is not called.
+    it is a list or tuple, moved to `device` (None: not moved). All modules then have the mode of the model,
+    after an error too. A model without batch norms is not called. Raises as the model and the loader.
     """
     norms = [(layer, layer.momentum) for layer in model.modules() if isinstance(layer, BatchNorm)]
     if not norms:

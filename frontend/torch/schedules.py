@@ -32,8 +32,7 @@ class MultiplicativeLR(LambdaLR):
 class CyclicLR(LambdaLR):
     """The learning rate from `base_lr` up to `max_lr` and down again, in straight lines, over and over.
 
-        It rises for `step_size_up` steps and falls for `step_size_down`; None is as many. `mode`:
-        "triangular",
+    It rises for `step_size_up` steps and falls for `step_size_down`; None is as many. `mode`: "triangular",
     "triangular2", which halves the height with each cycle, or "exp_range", which multiplies it by gamma **
     steps. `scale_fn` replaces this factor by its result for the number of the cycle, from 1, or with
     `scale_mode` "iterations" for the number of steps. Rates may be lists, one for each group. With

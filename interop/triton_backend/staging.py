@@ -76,7 +76,7 @@ class LaunchStaging:
         return Reference(self, start)
 
     def upload(self) -> None:
-        """Copy all host memory to the device. Raises as `interop.copy`."""
+        """Copy all host memory to the device. Raises as `Device.alloc` and `interop.copy`."""
         for one in self._ranges:
             lead = one.start % 256  # keeps the alignment of the pointer
             room = self._device.alloc(-(-(one.end - one.start + lead) // 4) * 4, label="host tensor")

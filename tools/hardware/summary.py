@@ -56,7 +56,7 @@ def failed(stages: Sequence[Data], *, device: str, choices: str, dry: bool) -> l
     """Return a row for each stage that did not pass: its status, the reason, its log, and how to repeat it.
 
     `device` is the argument of `--device`; `choices` are the values of the driver's uncertain constants that
-    work so far. A stage that still runs has no row.
+    work so far; `dry` repeats with `--dry`. A stage that still runs has no row.
     """
     out = []
     for stage in stages:

@@ -1,5 +1,7 @@
 """Count kernels and bytes of training steps, as the scheduler plans them: exact on a loaded machine, too.
 
+A function of `STEPS` makes the memory of a step, and returns a function that runs the step.
+
 Not here: times (`tools.performance.worker`). Next: `tools.page.record`, which records the plans.
 """
 
@@ -24,7 +26,7 @@ def _zeros(*shape: int) -> Tensor:
 
 
 def layer_norm() -> Callable[[], object]:
-    """Return the gradients of a layer norm for input, weight and bias."""
+    """Return the step of the gradients of a layer norm for input, weight and bias."""
     x, g, w, b = _zeros(512, 768), _zeros(512, 768), _zeros(768), _zeros(768)
 
     def step() -> None:
@@ -35,7 +37,7 @@ def layer_norm() -> Callable[[], object]:
 
 
 def cross_entropy() -> Callable[[], object]:
-    """Return a cross entropy and its gradient."""
+    """Return the step of a cross entropy and its gradient."""
     x, y = _zeros(512, 1000), Tensor.zeros(512, dtype="int32").contiguous().realize()
 
     def step() -> None:
@@ -46,7 +48,7 @@ def cross_entropy() -> Callable[[], object]:
 
 
 def embedding() -> Callable[[], object]:
-    """Return the gradient of an embedding's table."""
+    """Return the step of the gradient of an embedding's table."""
     table, g = _zeros(4096, 256), _zeros(8, 128, 256)
     index = Tensor.zeros(8, 128, dtype="int32").contiguous().realize()
 
@@ -68,7 +70,7 @@ def mnist() -> Callable[[], object]:
 
 
 def transformer() -> Callable[[], object]:
-    """Return a transformer block, forward and backward for its input and all weights."""
+    """Return the step of a transformer block, forward and backward for its input and all weights."""
     width, heads = 256, 8
     first, second = nn.LayerNorm(width), nn.LayerNorm(width)
     qkv, out = nn.Linear(width, 3 * width), nn.Linear(width, width)
@@ -107,7 +109,7 @@ class Count:
 def counts(names: Sequence[str] = tuple(STEPS)) -> dict[str, Count]:
     """Run each step of `STEPS` in `names` once; return its kernels and bytes by name.
 
-    An audit hook is added, which stays for the life of the process.
+    An audit hook is added, which stays for the life of the process. Raises `KeyError` for another name.
     """
     run = Run("")
     sys.addaudithook(run.listen)

@@ -50,7 +50,7 @@ def _functions(node: ast.AST, name: str, text: str) -> Iterator[tuple[str, str, 
 
 
 def _raised(node: ast.AST) -> Iterator[str]:
-    """Yield the classes of a function's own `raise` statements, without those inside a `try`."""
+    """Yield the classes of a function's own `raise` statements, without those that a `try` may handle."""
     for one in ast.iter_child_nodes(node):
         if isinstance(one, ast.Raise) and one.exc is not None:
             raised = one.exc.func if isinstance(one.exc, ast.Call) else one.exc

@@ -232,7 +232,10 @@ def patch_bytes(kind: int) -> tuple[int, int]:
 
 
 def read_patch(content: bytes, offset: int, kind: int) -> int:
-    """Return the value that a relocation of type `kind` at `offset` of `content` has written."""
+    """Return the value that a relocation of type `kind` at `offset` of `content` has written.
+
+    Raises as `patch_bytes`.
+    """
     match kind:
         case Relocation.R_CUDA_ABS47_34:
             return CallAbs47.from_bytes(content, offset).TARGET
@@ -244,7 +247,7 @@ def read_patch(content: bytes, offset: int, kind: int) -> int:
 
 
 def mask_of(patches: tuple[CubinPatch, ...] | list[CubinPatch], content: bytes) -> bytes:
-    """Return contents with all bits that relocations write set to zero."""
+    """Return contents with all bits that relocations write set to zero. Raises as `patch_bytes`."""
     out = bytearray(content)
     for patch in patches:
         if patch.type in (Relocation.R_CUDA_ABS47_34, Relocation.R_CUDA_ABS55_16_34):

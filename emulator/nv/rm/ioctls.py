@@ -57,7 +57,8 @@ def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None
     """Run one ioctl of a frontend on `block`, which is changed in place.
 
     Raises `DriverError`: ENOTTY for a request that is none of NVIDIA's, EINVAL for one that is malformed,
-    unknown or not allowed in the sandbox.
+    unknown or not allowed in the sandbox, EFAULT for memory that the process does not have, and the errno of
+    a surprise.
     """
     word = Request.from_int(request & 0xFFFF_FFFF)
     if word.check() or request >> 32:

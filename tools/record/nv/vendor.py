@@ -67,7 +67,7 @@ def _packs(arch: str) -> tuple[Pack, ...]:
 def kernels(wanted: Sequence[Form], arch: str, folder: Path | None) -> list[Kernel]:
     """Return the kernels that run some forms.
 
-        With a folder of prepared kernels they are those of all forms; forms that are not wanted have no rows.
+    With a folder of prepared kernels they are those of all forms; forms that are not wanted have no rows.
     Without one, or where it lacks a kernel, ptxas makes it. Raises as `forms` and `assemble`.
     """
     packed = _packs(arch) if folder is not None else build.packs(wanted)
