@@ -65,10 +65,13 @@ DEVICES = {
 }  # fmt: skip
 """Architecture -> the emulated GPU that runs it."""
 TYPES = {"f32": dtypes.float32, "f16": dtypes.float16, "bf16": dtypes.bfloat16}
+GRADIENTS = {"query_gradient_f16": 0, "key_gradient_f16": 1}
+"""Kernel -> the operand of causal attention of which it is the gradient."""
 KERNELS = (*[f"matmul_{kind}" for kind in TYPES], "softmax", "layernorm", "transpose", "attention_f16",
-           "causal_f16")  # fmt: skip
+           "causal_f16", *GRADIENTS)  # fmt: skip
 BOUND_ULP = {"matmul_f32": 16.0, "matmul_f16": 1.0, "matmul_bf16": 1.0, "softmax": 4.0, "layernorm": 8.0,
-             "transpose": 0.0, "attention_f16": 2.0, "causal_f16": 2.0}  # fmt: skip
+             "transpose": 0.0, "attention_f16": 2.0, "causal_f16": 2.0,
+             **dict.fromkeys(GRADIENTS, 2.0)}  # fmt: skip
 """The largest error that `--check` allows a kernel, in units of the last place of its largest result."""
 HEADS, HEAD = 2, 64
 """Heads of attention, and values of a row of each."""
@@ -142,8 +145,8 @@ def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarr
     The operands are rounded to the kernel's type first, so the result is exact for them up to float64.
     """
     rng = np.random.default_rng(0)
-    if kernel in ("attention_f16", "causal_f16"):
-        return _attention(rng, size, device, causal=kernel == "causal_f16")
+    if kernel in ("attention_f16", "causal_f16", *GRADIENTS):
+        return _attention(rng, size, device, causal=kernel != "attention_f16", of=GRADIENTS.get(kernel))
     values = [rng.standard_normal((size, size)).astype(np.float32) for _ in range(2)]
     name, _, kind = kernel.partition("_")
     dtype = TYPES[kind or "f32"]
@@ -154,18 +157,27 @@ def graph(kernel: str, size: int, device: str = "cpu") -> tuple[Tensor, np.ndarr
 
 
 def _attention(
-    rng: np.random.Generator, size: int, device: str, *, causal: bool
+    rng: np.random.Generator, size: int, device: str, *, causal: bool, of: int | None
 ) -> tuple[Tensor, np.ndarray]:
-    """Return attention of float16 and its result in float64."""
-    values = [rng.standard_normal((1, HEADS, size, HEAD)).astype(np.float32) for _ in range(3)]
-    q, k, v = (_stored(x, dtypes.float16, device) for x in values)
-    a, b, c = (t.cast("float32").numpy().astype(np.float64) for t in (q, k, v))
+    """Return attention of float16, or its gradient for operand `of`, and the result in float64."""
+    values = [rng.standard_normal((1, HEADS, size, HEAD)).astype(np.float32) for _ in range(4)]
+    q, k, v, g = every = [_stored(x, dtypes.float16, device) for x in values]
+    a, b, c, d = (t.cast("float32").numpy().astype(np.float64) for t in every)
     scores = a @ b.swapaxes(-1, -2) / HEAD**0.5
     if causal:
         scores = np.where(np.tril(np.ones((size, size), bool)), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    exact: np.ndarray = weights / weights.sum(-1, keepdims=True) @ c
-    return q.scaled_dot_product_attention(k, v, is_causal=causal), exact
+    weights = weights / weights.sum(-1, keepdims=True)
+    if of is None:
+        return q.scaled_dot_product_attention(k, v, is_causal=causal), weights @ c
+    every[of].requires_grad_()
+    (q.scaled_dot_product_attention(k, v, is_causal=causal) * g).sum().backward()
+    of_weights = d @ c.swapaxes(-1, -2)
+    of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdims=True)) / HEAD**0.5
+    exact = (of_scores @ b, of_scores.swapaxes(-1, -2) @ a)[of]
+    gradient = every[of].grad
+    assert gradient is not None
+    return gradient, exact
 
 
 def _stored(values: np.ndarray, dtype: DType, device: str) -> Tensor:

@@ -105,7 +105,7 @@ def _replaced(
 ) -> tuple[list[tuple[int, ScheduleItem]], set[int]] | None:
     """Return (position, kernel) of each new kernel, and the numbers of the items that they replace."""
     uses, first = of.uses(s), of.items[of.writers[s.scores]]
-    if uses is None or len(uses) < 2 or len(first.stores) != 1 or first.values[0].shape[-1] != s.keys:
+    if uses is None or not uses or len(first.stores) != 1 or first.values[0].shape[-1] != s.keys:
         return None
     made = _Kernels(of, s, uses, fits).made()
     replaced = {u.number for u in uses}
@@ -143,6 +143,8 @@ class _Kernels:
         of, s = self.of, self.s
         probability = uop(Ops.DIV, _F32, (s.top, s.total))
         results = [u for u in self.uses if u.along and u.weight is in_row(s, probability, u.at)]
+        if results == self.uses:
+            return None
         further = {
             n.src[0].arg: None for u in self.uses for n in ordered(u.weight)
             if n.op is Ops.LOAD and isinstance(n.src[0].arg, RowSum)

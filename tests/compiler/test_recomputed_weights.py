@@ -21,6 +21,7 @@ from frontend import Tensor
 from frontend.evaluation.expr import uops
 from hcq.errors import CompileError
 from tests.compiler.test_online_product import DEVICES, ULP, exact, leaf
+from tests.compiler.test_online_product import scheduled as online_scheduled
 
 F32 = dtypes.float32
 
@@ -66,6 +67,13 @@ def test_gradients_of_attention_are_three_kernels(case, results) -> None:
     sizes, kind, wanted = COUNTS[case]
     items = scheduled("sm_80", sizes, kind, results=results)
     assert len(items) == wanted - (wanted == 10 and not results)
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_one_gradient_alone_is_three_kernels(of) -> None:
+    q, k, v, g = (leaf(1, 2, n, 64) for n in (40, 48, 48, 40))
+    _, gradients = attended(q, k, v, g, None, causal=True)
+    assert [len(item.stores) for item in online_scheduled(gradients[of])] == [3, 1, 1]
 
 
 @pytest.mark.parametrize("arch", DEVICES)
