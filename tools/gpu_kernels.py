@@ -232,7 +232,7 @@ def error(kernel: str, arch: str) -> float:
     """Run a small kernel on the emulated GPU; return its error in units of the last place."""
     tensor, wanted = graph(kernel, CHECKED, DEVICES[arch])
     got = tensor.cast("float32").numpy().astype(np.float64)
-    digits = {"f16": 10, "bf16": 7}.get(kernel.partition("_")[2], 23)
+    digits = {"f16": 10, "bf16": 7}.get(kernel.rpartition("_")[2], 23)
     ulp = 2.0 ** (np.floor(np.log2(np.abs(wanted).max())) - digits)
     return float(np.abs(got - wanted).max() / ulp)
 
