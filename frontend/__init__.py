@@ -51,6 +51,8 @@ def tensor(
     """
     if data.__class__ is builtins.int:  # `Tensor` would take it for a size; `int` may be PyTorch's name here
         return Tensor.full((), data, dtype=dtype, device=device, requires_grad=requires_grad)
+    if isinstance(data, builtins.float) and dtype is None and hasattr(data, "dtype"):
+        dtype = dtypes.float64  # a number of NumPy
     return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

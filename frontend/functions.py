@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from typing import Any, Final
@@ -21,7 +22,9 @@ from compiler.dtype import DType, by_name, dtypes, promote
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import element_type, whole
 from frontend.arguments.conversion import shown
+from frontend.evaluation.plan import refuse
 from frontend.methods import METHODS
+from frontend.ops.random import GENERATOR
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -62,6 +65,9 @@ DTYPE_NAMES: Final = frozenset(
 """Dtypes that are names of the module."""
 _FIRST: Final = ("input", "tensors", "condition")
 """PyTorch's names of a first argument, which is `self` in a method."""
+_DRAWN: Final = frozenset({
+    "bernoulli", "multinomial", "normal", "rand", "randint", "randn", "randperm",
+})  # fmt: skip
 _REFLECTED: Final = {
     "pow": "__rpow__", "remainder": "__rmod__", "bitwise_and": "__rand__", "bitwise_or": "__ror__",
     "bitwise_xor": "__rxor__",
@@ -78,6 +84,8 @@ def find(name: str) -> Any:
         return accepts_aliases(import_module("frontend.torch.functions").FUNCTIONS[name])
     if name in CONSTANTS:
         return CONSTANTS[name]
+    if name in _DRAWN:
+        return _drawing(globals()[name] if name in OWN else getattr(Tensor, name))
     if name in OWN:
         own = globals()[name]
         return own if isinstance(own, type) else accepts_aliases(own)
@@ -85,6 +93,19 @@ def find(name: str) -> Any:
         return by_name(name)
     member = getattr(Tensor, name)
     return member if inspect.ismethod(member) or name in _STATIC else _function(name, member)
+
+
+def _drawing(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that draws random numbers with PyTorch's argument `generator`."""
+
+    @wraps(make)
+    def call(*args: Any, generator: Generator | None = None, **names: Any) -> Any:
+        if generator is None:
+            return make(*args, **names)
+        with generator.drawing():
+            return make(*args, **names)
+
+    return accepts_aliases(call)
 
 
 def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,9 +156,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     wanted = element_type(dtype)
     if isinstance(data, Tensor) and wanted in {None, data.dtype} and device in {None, data.device}:
         return data
-    if data.__class__ is int:  # `Tensor` would take it for a size
-        return Tensor.full((), data, dtype=wanted, device=device)
-    return Tensor(data, dtype=wanted, device=device)
+    return import_module("frontend").tensor(data, dtype=wanted, device=device)  # type: ignore[no-any-return]
 
 
 asarray = as_tensor
@@ -302,15 +321,30 @@ trapz = trapezoid
 
 
 class Generator:
-    """A seed that a data loader and `random_split` use; `manual_seed` sets it."""
+    """A seed that a data loader, `random_split` and the makers of random tensors use; `manual_seed` sets it.
+
+    Draws with a generator are a sequence of their own, that of its seed.
+    """
 
     def __init__(self, device: str = "cpu") -> None:
         self.device = device
-        self._seed = 0
+        self._seed = self.drawn = 0
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Take the draws of a `with` block from here. Raises `UsageError` in a captured function."""
+        refuse("a generator inside a captured function would not be replayed")
+        before = GENERATOR.seed, GENERATOR.drawn
+        GENERATOR.seed, GENERATOR.drawn = self._seed, self.drawn
+        try:
+            yield
+        finally:
+            self.drawn = GENERATOR.drawn
+            GENERATOR.seed, GENERATOR.drawn = before
 
     def manual_seed(self, seed: int) -> Generator:
         """Set the seed; return self."""
-        self._seed = whole(seed, "manual_seed, seed")
+        self._seed, self.drawn = whole(seed, "manual_seed, seed"), 0
         return self
 
     def initial_seed(self) -> int:

@@ -86,7 +86,7 @@ class GroupCount(GroupSetting):
 class GroupNumbers(GroupSetting):
     """A setting of two or three numbers; each also has a name of its own, with its range."""
 
-    def __init__(self, default: tuple[float, ...], **parts: tuple[float, float]) -> None:
+    def __init__(self, default: tuple[float | None, ...], **parts: tuple[float, float]) -> None:
         super().__init__(default)
         self.parts = parts
         """Name -> (low, high) of each number, in order."""
@@ -101,4 +101,7 @@ class GroupNumbers(GroupSetting):
             wanted = {2: "two", 3: "three"}[count]
             raise UsageTypeError(f"{kind}, {self.name}: wanted {wanted} numbers, saw {shown(value)}")
         pairs = zip(self.parts.items(), value, strict=True)
-        return tuple([number_within(f"{kind}, {name}", v, *limits) for (name, limits), v in pairs])
+        return tuple(
+            None if v is None is self.default[i] else number_within(f"{kind}, {name}", v, *limits)
+            for i, ((name, limits), v) in enumerate(pairs)
+        )

@@ -13,13 +13,20 @@ from frontend.later import lazy
 if TYPE_CHECKING:
     from frontend.autograd import functional
     from frontend.autograd.function import Function
-    from frontend.autograd.grad_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+    from frontend.autograd.grad_modes import (
+        detect_anomaly,
+        enable_grad,
+        inference_mode,
+        no_grad,
+        set_detect_anomaly,
+        set_grad_enabled,
+    )  # fmt: skip
     from frontend.autograd.gradients import grad, gradcheck
     from frontend.torch.gradients import backward
 
 __all__ = [
-    "Function", "backward", "enable_grad", "functional", "grad", "gradcheck", "inference_mode", "no_grad",
-    "set_grad_enabled",
+    "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck",
+    "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
@@ -32,7 +39,14 @@ if not TYPE_CHECKING:  # type checkers know all names
             "functional": "frontend.autograd.functional",
             **dict.fromkeys(("grad", "gradcheck"), "frontend.autograd.gradients"),
             **dict.fromkeys(
-                ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled"),
+                (
+                    "detect_anomaly",
+                    "enable_grad",
+                    "inference_mode",
+                    "no_grad",
+                    "set_detect_anomaly",
+                    "set_grad_enabled",
+                ),
                 "frontend.autograd.grad_modes",
             ),
         },

@@ -23,6 +23,7 @@ from typing import Any
 
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import flag
+from frontend.autograd.grad_modes import ANOMALY
 from frontend.autograd.segments import Recomputed
 from frontend.device import LOCK
 from frontend.evaluation.base import BORROWED, EPOCH, KeptHistory, Rebound, T, TensorBase
@@ -126,6 +127,7 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
             f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
     with LOCK:
+        _refreshed(self)
         moved, precision = behind(self.leaves), PRECISION[:]
         PRECISION.clear()  # gradients are computed in the dtypes of the operands
         try:
@@ -230,6 +232,13 @@ def _nodes(root: Node) -> list[Node]:
     return list(seen)
 
 
+def _refreshed(*tensors: TensorBase) -> None:
+    """Rebuild tensors that were built from a tensor whose value was read since, which becomes their leaf."""
+    for t in tensors:
+        if t.epoch != EPOCH[0] and t.epoch:
+            refresh(t)
+
+
 def _gradients_now(
     self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[TensorExpr, Leaves]] = ()
 ) -> list[T | None]:
@@ -237,9 +246,7 @@ def _gradients_now(
 
     No gradient flows through a part of `ends`.
     """
-    for t in (self, *targets):
-        if t.epoch != EPOCH[0] and t.epoch:
-            refresh(t)
+    _refreshed(self, *targets)
     index: dict[Any, int] = {leaf: i for i, leaf in enumerate(self.leaves)}
     if seed is not None:
         seed.used = True
@@ -298,28 +305,25 @@ def backward(
 
     The value of self may be read before (`item`, `numpy`, ...). `realize()` ends its history, and so does
     reading its value after `backward`. `retain_graph` changes nothing: what is pending keeps its history.
+    With `create_graph` gradients flow through the gradients, too, and self keeps its history.
 
     Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or does not
-    depend on a tensor with requires_grad, for a `gradient` of another shape or dtype, and for `create_graph`:
-    the method `gradient` returns gradients that can be differentiated. Raises `UsageTypeError` for a flag
-    that is no bool. No `.grad` is changed by a call that raises.
+    depend on a tensor with requires_grad, and for a `gradient` of another shape or dtype. Raises
+    `UsageTypeError` for a flag that is no bool. No `.grad` is changed by a call that raises.
     """
     if retain_graph is not None:
         flag(retain_graph, "backward, retain_graph")
-    if flag(create_graph, "backward, create_graph"):
-        raise UsageError(
-            "backward(create_graph=True) is refused: reading a .grad ends its history\n"
-            "hint: loss.gradient(weight) returns gradients that can be differentiated"
-        )
+    kept = flag(create_graph, "backward, create_graph")
     with LOCK:
-        changed_ones = _add_gradients(self, gradient)
+        changed_ones = _add_gradients(self, gradient, kept=kept)
     for call in tuple(AFTER_BACKWARD):
         call(changed_ones)
     return self
 
 
-def _add_gradients(self: T, gradient: T | None) -> list[TensorBase]:
+def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBase]:
     """Add the gradients; return the tensors that got one."""
+    _refreshed(self)
     e = self.expr
     moved = behind(self.leaves)
     leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
@@ -342,6 +346,13 @@ def _add_gradients(self: T, gradient: T | None) -> list[TensorBase]:
             f"backward of {described(self)}: it depends on no tensor with requires_grad\n"
             "hint: make one with requires_grad=True, or set it, before computing with it"
         )
+    for t, g in zip(targets, found, strict=True) if ANOMALY[0] else ():
+        known: Any = g
+        if known is not None and known.isnan().any().item():
+            raise UsageError(
+                f"backward of {described(self)}: the gradient of {described(t)} has NaN\n"
+                "hint: roots and divisions of 0, and 0 times infinity, give it; where(...) passes NaN on"
+            )
     for t, g in zip(targets, found, strict=True):
         if g is not None:
             if CAPTURE.now is not None:
@@ -354,8 +365,10 @@ def _add_gradients(self: T, gradient: T | None) -> list[TensorBase]:
             total = g if state.value is None else elementwise.add(state.value, g)
             state.value, state.used = total, None
             state.of = weakref.ref(self)
-            state_of(total).past = KeptHistory.CUT
-    if e.op is not PARAM:
+            state_of(total).past = KeptHistory.KEPT if kept else KeptHistory.CUT
+    if kept:
+        pass  # gradients of gradients need the history of self
+    elif e.op is not PARAM:
         state_of(self).past = KeptHistory.SPENT
     elif self.leaves[0].origin is not None and self.leaves[0].origin.read:
         self.leaves[0].origin = self.leaves[0].origin.after()

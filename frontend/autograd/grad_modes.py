@@ -21,6 +21,8 @@ from typing import Any, Final
 from frontend.arguments.conversion import flag
 from frontend.evaluation.trace import CUT
 
+ANOMALY: Final = [False]
+"""Whether `backward` refuses NaN."""
 _WITHOUT: Final = [None]
 """`CUT` while gradients are off."""
 
@@ -94,6 +96,30 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
         self._before.append(CUT[:])
         if self._mode:
             CUT[:] = _WITHOUT
+
+
+class set_detect_anomaly(ContextDecorator):  # noqa: N801 - PyTorch's name
+    """Let `backward` raise `UsageError` for a gradient with NaN, which is computed and read to find out.
+
+    It holds from the call on, or inside a `with` block. Raises `UsageTypeError` for a mode that is no bool.
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True) -> None:  # noqa: FBT001, FBT002 - PyTorch's signature
+        wanted = flag(mode, "set_detect_anomaly, mode") and flag(check_nan, "set_detect_anomaly, check_nan")
+        self._before, ANOMALY[0] = ANOMALY[0], wanted
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        ANOMALY[0] = self._before
+
+
+class detect_anomaly(set_detect_anomaly):  # noqa: N801 - PyTorch's name
+    """`set_detect_anomaly(True)`."""
+
+    def __init__(self, check_nan: bool = True) -> None:  # noqa: FBT001, FBT002 - as above
+        super().__init__(True, check_nan)
 
 
 def is_grad_enabled() -> bool:

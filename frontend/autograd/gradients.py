@@ -24,6 +24,7 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,  # noqa: FBT001 - PyTorch's signature
     create_graph: bool = False,  # noqa: FBT001, FBT002 - as above
+    only_inputs: bool = True,  # noqa: FBT001, FBT002 - as above; without effect, as in PyTorch
     allow_unused: bool | None = None,  # noqa: FBT001 - as above
 ) -> tuple[Any, ...]:
     """Return the gradient of the sum of outputs with respect to each input, a tuple in their order.
@@ -37,6 +38,7 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
     `Tensor.gradient`; `UsageTypeError` for inputs that are no tensors, and for flags that are no bools.
     """
     flag(create_graph, "grad, create_graph")
+    flag(only_inputs, "grad, only_inputs")
     if retain_graph is not None:
         flag(retain_graph, "grad, retain_graph")
     outs, targets = _listed(outputs), _listed(inputs)

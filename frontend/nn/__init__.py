@@ -87,6 +87,6 @@ __all__ = [
 if not TYPE_CHECKING:  # type checkers know all names
     _LATER = ("data", "functional", "init", "microscaling", "utils")
     _ROWS = "AlphaDropout LPPool1d LPPool2d LPPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d RReLU"
-    _ROWS += " MultiLabelMarginLoss"
+    _ROWS += " CTCLoss MultiLabelMarginLoss"
     _HOMES = {n: f"{__name__}.{n}" for n in _LATER} | dict.fromkeys(_ROWS.split(), "frontend.torch.layers")
     __getattr__, __dir__ = lazy(__name__, [*__all__, *_ROWS.split()], _HOMES)

@@ -114,11 +114,13 @@ class GradScaler:
         inverse = 1 / self.scale_
         finite: Tensor | None = None
         for p, g in zip(optimiser.params, optimiser.gradients(), strict=True):
+            if g is None:
+                continue
             divided = g.cast("float32") * inverse.reshape(())
             p.grad = divided.cast(p.dtype)
             all_finite = divided.isfinite().all()
             finite = all_finite if finite is None else finite & all_finite
-        assert finite is not None  # an optimiser has a parameter
+        assert finite is not None  # a parameter has a gradient
         self.unscaled[id(optimiser)] = finite
 
     def step(self, optimiser: Optimizer) -> None:

@@ -217,8 +217,15 @@ class TransformerEncoder(Module):
     """
 
     def __init__(
-        self, encoder_layer: TransformerEncoderLayer, num_layers: int, norm: Module | None = None
+        self,
+        encoder_layer: TransformerEncoderLayer,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,  # noqa: FBT001, FBT002 - the field's signature; without effect
+        mask_check: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> None:
+        flag(enable_nested_tensor, "TransformerEncoder, enable_nested_tensor")
+        flag(mask_check, "TransformerEncoder, mask_check")
         self.layers = _copies(encoder_layer, num_layers, "TransformerEncoder")
         self.norm = _norm(norm, "TransformerEncoder")
 

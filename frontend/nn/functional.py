@@ -295,8 +295,13 @@ def __getattr__(name: str) -> Any:
         function = _of_method(name) if name in METHODS else _of_layer(name)
         globals()[name] = accepts_aliases(function)
         return globals()[name]
-    if name in (others := import_module("frontend.torch.functions").FUNCTIONS):
-        return accepts_aliases(others[name])
+    others = import_module("frontend.torch.functions")
+    if name in others.FUNCTIONS or name in others.LATER:
+        home = others.LATER.get(name)
+        globals()[name] = accepts_aliases(
+            getattr(import_module(home), name) if home else others.FUNCTIONS[name]
+        )
+        return globals()[name]
     raise AttributeError(
         f"module 'frontend.nn.functional' has no attribute {name!r}"
         + (f"; there is Tensor.{name}, whose arguments may differ" if hasattr(Tensor, name) else "")

@@ -224,13 +224,14 @@ def solve(self: T, right: T) -> T:
 
     Raises `UsageError` for a singular matrix, as `inverse` does, and for another number of rows.
     """
-    found = _solution(self, right)
+    found = solution(self, right)
     refuse_singular(self, "solve")
     return found
 
 
 @composite
-def _solution(self: T, right: T) -> T:
+def solution(self: T, right: T) -> T:
+    """Return `solve` without a check for singular matrices, whose results have infinities or NaN."""
     check_matrices(self, "solve", square=True)
     vector = len(right.expr.shape) == 1
     b = unsqueeze(right, -1) if vector else right
@@ -247,13 +248,14 @@ def inverse(self: T) -> T:
     Raises `UsageError` for a singular matrix; the values are read to find out (`singular`). Inside a captured
     or traced function and in a gradient they cannot be read, and the result has infinities or NaN.
     """
-    found = _inverse(self)
+    found = inverted(self)
     refuse_singular(self, "inverse")
     return found
 
 
 @method
-def _inverse(self: T) -> T:
+def inverted(self: T) -> T:
+    """Return `inverse` without its check."""
     check_matrices(self, "inverse", square=True)
     q, r = qr(self)
     return _back_substituted(r, transpose(q, -1, -2))
@@ -265,13 +267,14 @@ def cholesky(self: T, upper: bool = False) -> T:
     The upper triangle of self is not read. Raises `UsageError` for a matrix that is not positive definite;
     the values are read to find out, as for `inverse`, and where they cannot be read the result has NaN.
     """
-    found = _cholesky(self, upper)
+    found = cholesky_root(self, upper)
     refuse_indefinite(found, "cholesky")
     return found
 
 
 @method
-def _cholesky(self: T, upper: bool = False) -> T:
+def cholesky_root(self: T, upper: bool = False) -> T:
+    """Return `cholesky` without its check."""
     check_matrices(self, "cholesky", square=True)
     n = self.expr.shape[-1]
     rank = len(self.expr.shape)

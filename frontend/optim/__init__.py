@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from frontend.later import lazy
 from frontend.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from frontend.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
-from frontend.optim.layerwise import LAMB, LARS, Muon
+from frontend.optim.layerwise import LAMB, LARS, Adafactor, Muon
 from frontend.optim.lbfgs import LBFGS
 from frontend.optim.optimiser import Group, Optimizer
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from frontend.optim import lr_scheduler, swa_utils
 
 __all__ = [
-    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Group", "Muon",
-    "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
+    "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
+    "Group", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names

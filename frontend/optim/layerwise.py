@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from frontend.arguments.settings import GroupCount, GroupFlag, GroupNumbers, GroupSetting
+from frontend.array_api.data_types import finfo
 from frontend.optim.adam import Moments
 from frontend.optim.optimiser import Group, Optimizer
 from hcq.errors import UsageError
@@ -117,3 +118,49 @@ class Muon(Optimizer):
         update = self._orthogonal(g * (1 - keep) + b * keep if group.number("nesterov") else b, group)
         ratio = math.sqrt(max(1.0, w.shape[0] / w.shape[1]))
         return w * (1 - lr * group.number("weight_decay")) - update * lr * ratio
+
+
+class Adafactor(Optimizer):
+    """Rates from row and column means of squared gradients (Shazeer and Stern, 2018).
+
+    A matrix has two vectors of moments, its last two axes being the rows and columns; other parameters have
+    one moment for each element. At step t the moments move by t ** beta2_decay towards the squares, whose
+    estimate is V = rows * columns / max(mean(rows), eps[0]); u = g / sqrt(max(V, eps[0] ** 2)). The parameter
+    is multiplied by 1 - lr * weight_decay, and max(eps[1], rms(w)) * min(lr, 1 / sqrt(t)) * u / max(1, rms(u)
+    / d) is subtracted. `eps[0]` None: the distance from 1 to the next number of the dtype.
+    """
+
+    moments = {"rows": "row_var", "columns": "col_var", "v": "variance"}
+    rate = 0.01
+    beta2_decay = GroupSetting(-0.8, -math.inf)
+    eps = GroupNumbers((None, 0.001), eps1=(0.0, math.inf), eps2=(0.0, math.inf))
+    d = GroupSetting(1.0, 1.0)
+    weight_decay = GroupSetting()
+    rows: list[Tensor]
+    columns: list[Tensor]
+    v: list[Tensor]
+
+    def shape_of(self, name: str, p: Tensor) -> tuple[int, ...] | None:
+        """Return the shape of a moment of a parameter; None: it has none."""
+        if p.ndim < 2 or name == "v":
+            return p.shape if p.ndim < 2 and name == "v" else None
+        return (*p.shape[:-1], 1) if name == "rows" else (*p.shape[:-2], 1, p.shape[-1])
+
+    def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
+        t, lr = group.counters["t"].cast(g.dtype), group.lr.cast(g.dtype)
+        eps1, eps2 = group["eps"]
+        eps1 = finfo(g.dtype).eps if eps1 is None else eps1
+        share = t ** group.number("beta2_decay")
+        w = w.cast(g.dtype)
+        if w.ndim < 2:
+            v = self.store(self.v[i], self.v[i] + (g * g - self.v[i]) * share)
+        else:
+            rows, columns = self.rows[i], self.columns[i]
+            rows = self.store(rows, rows + ((g * g).mean(-1, keepdim=True) - rows) * share)
+            columns = self.store(columns, columns + ((g * g).mean(-2, keepdim=True) - columns) * share)
+            v = rows * columns / rows.mean(-2, keepdim=True).maximum(eps1)
+        update = g / v.maximum(eps1 * eps1).sqrt()
+        size = _norm(w) / math.sqrt(w.numel())
+        limit = (_norm(update) / (math.sqrt(w.numel()) * group.number("d"))).maximum(1.0)
+        step = size.maximum(eps2) * lr.minimum(1.0 / t.sqrt()) / limit
+        return w * (1 - lr * group.number("weight_decay")) - update * step

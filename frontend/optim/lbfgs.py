@@ -140,8 +140,9 @@ class LBFGS(Optimizer):
         return q
 
     def _flat_gradient(self) -> Tensor:
-        flat = Tensor.cat(*[g.reshape(-1).cast("float32") if g.dtype.bits == 16 else g.reshape(-1)
-                            for g in self.gradients()])  # fmt: skip
+        pairs = zip(self.params, self.gradients(), strict=True)
+        every = [(p.detach() * 0 if g is None else g).cast(wide(p)).reshape(-1) for p, g in pairs]
+        flat = Tensor.cat(*every)
         return flat.realize()
 
     def _add(self, along: Tensor, rate: float) -> None:

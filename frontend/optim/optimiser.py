@@ -96,7 +96,7 @@ class Group(MutableMapping[str, Any]):
         self.more: dict[str, Any] = {}
         """Items of a loaded state that have no effect here, and those of schedules."""
         self.counters: dict[str, Tensor] = {}
-        """Name -> number that changes with each step, of shape (1,)."""
+        """Name -> number that changes with each step, of shape (1,), for the parameter that is moved."""
         self.captured = False
         """Whether a step was captured: settings are fixed from then on."""
 
@@ -285,6 +285,8 @@ class Optimizer(ABC):
         """The parameters with requires_grad, which steps update."""
         self.buffers: list[Tensor] = []
         """The other given tensors; their pending values are computed with each step."""
+        self.counters: list[dict[str, Tensor]] = []
+        """The counters of each of `params`: one dictionary for all that took the same steps."""
         self.places: list[int] = []
         """The number of the group of each of `params`."""
         self._frozen: list[bool] = []
@@ -360,11 +362,12 @@ class Optimizer(ABC):
             for name, (value, dtype) in self._counters(group).items()
         }
         self.places += [len(self.param_groups)] * len(params)
+        self.counters += [group.counters] * len(params)
         self.param_groups.append(group)
         self.params += params
         for name in self._needed(group):
-            made = [self._beside(p, self._first(name, group)) for p in params]
-            realize_many(made)
+            made = [self._beside(name, p, self._first(name, group)) for p in params]
+            realize_many([t for t in made if t is not None])
             every = getattr(self, name)  # None for parameters of earlier groups that need no such state
             every += [None] * (len(self.params) - len(params) - len(every)) + made
 
@@ -373,7 +376,8 @@ class Optimizer(ABC):
         every, group = getattr(self, name), self.param_groups[self.places[i]]
         if name in self._needed(group) and (len(every) <= i or every[i] is None):
             every += [None] * (i + 1 - len(every))
-            every[i] = self._beside(self.params[i], self._first(name, group)).realize()
+            every[i] = self._beside(name, self.params[i], self._first(name, group))
+            realize_many([every[i]] if every[i] is not None else [])
         found: Tensor | None = every[i] if i < len(every) else None
         return found
 
@@ -400,9 +404,16 @@ class Optimizer(ABC):
         """Return the first value of a moment."""
         return 0.0
 
-    def _beside(self, p: Tensor, value: float) -> Tensor:
-        """Return a pending tensor of a number in the shape and on the device of a parameter; see `wide`."""
-        made = Tensor.full(p.shape, value, dtype=wide(p), device=p.device).contiguous()
+    def shape_of(self, name: str, p: Tensor) -> tuple[int, ...] | None:  # noqa: ARG002 - for subclasses
+        """Return the shape of a moment of a parameter; None: it has none."""
+        return p.shape
+
+    def _beside(self, name: str, p: Tensor, value: float) -> Tensor | None:
+        """Return a pending moment of a parameter, full of a number, None if it has none; see `wide`."""
+        shape = self.shape_of(name, p)
+        if shape is None:
+            return None
+        made = Tensor.full(shape, value, dtype=wide(p), device=p.device).contiguous()
         made.requires_grad = False
         return made
 
@@ -436,7 +447,7 @@ class Optimizer(ABC):
         return first | ({"t": first["t"] + started} if "t" in first else {})
 
     def is_fresh(self, group: Group) -> bool:
-        """Return whether no step was taken, so that a checkpoint has no state of a group; may read it."""
+        """Return whether no step was taken, so that a checkpoint has no state of it; may read `counters`."""
         return group.counters["t"].item() == self.start(group) if self.counted else not self.moved
 
     def state_dict(self) -> dict[str, Any]:
@@ -450,15 +461,15 @@ class Optimizer(ABC):
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Set settings, learning rates and state to those of a `state_dict`, also of PyTorch's.
 
-        Raises `UsageError` for other numbers of groups and parameters, for tensors of other shapes, for
-        parameters of a group that have taken different numbers of steps, and as setting an item of a `Group`.
+        Raises `UsageError` for other numbers of groups and parameters, for tensors of other shapes, and as
+        setting an item of a `Group`.
         """
         saved.restore(self, values)
 
-    def gradients(self) -> list[Tensor]:
-        """Return the gradients of all parameters, detached.
+    def gradients(self) -> list[Tensor | None]:
+        """Return the gradients of all parameters, detached; None for one without, which no step changes.
 
-        Raises `UsageError` when a parameter has no gradient, and when a tensor that was given with
+        Raises `UsageError` when no parameter has a gradient, and when a tensor that was given with
         requires_grad False has True now.
         """
         pairs = zip(self.buffers, self._frozen, strict=True)
@@ -468,15 +479,13 @@ class Optimizer(ABC):
                 'hint: add it with add_param_group({"params": ...}), or make another optimiser'
             )
         found = [cast("Tensor | None", grad_state.grad_for_step(p)) for p in self.params]
-        missing = [i for i, g in enumerate(found) if g is None]
-        if missing:
+        if all(g is None for g in found):
             raise UsageError(
-                f"parameter {missing[0]} ({described(self.params[missing[0]])}) and {len(missing) - 1} "
-                "others have no gradient\n"
-                "hint: call backward() on a loss that depends on every parameter; "
-                "a tensor realized in between cuts the graph"
+                f"none of {len(found)} parameters, such as {described(self.params[0])}, has a gradient\n"
+                "hint: call backward() on a loss that depends on them; a tensor realized in between cuts the "
+                "graph"
             )
-        return [stopped(g) for g in found if g is not None]
+        return [g if g is None else stopped(g) for g in found]
 
     def schedule_step(self) -> list[Tensor]:
         """Assign new values to parameters and state, without computing them, and remove the gradients.
@@ -519,24 +528,43 @@ class Optimizer(ABC):
         Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
         """
         kept = [] if CAPTURE.now is not None else [grad_state.grad_of(p) for p in self.params]
-        realize_many([*self.schedule_step(), *others, *[cast("Tensor", g) for g in kept]])
+        realize_many([*self.schedule_step(), *others, *[cast("Tensor", g) for g in kept if g is not None]])
         for p, g in zip(self.params, kept, strict=False):
-            p.state.used = g
+            grad_state.state_of(p).used = g
 
-    def _move(self, grads: list[Tensor]) -> list[Tensor]:
-        """Assign to every parameter, given the gradients.
+    def _move(self, grads: list[Tensor | None]) -> list[Tensor]:
+        """Assign to every parameter that has a gradient.
 
         Return all tensors of the state but learning rates.
         """
-        for group in self.param_groups:
-            self._count(group)
-        for i, (p, place) in enumerate(zip(self.params, self.places, strict=True)):
-            group = self.param_groups[place]
-            g = grads[i].cast(wide(p))
+        self._part([g is not None for g in grads])
+        counted: set[int] = set()
+        for i, (p, given) in enumerate(zip(self.params, grads, strict=True)):
+            group = self.param_groups[self.places[i]]
+            group.counters = self.counters[i]
+            if given is None:
+                continue
+            if id(group.counters) not in counted:
+                counted.add(id(group.counters))
+                self._count(group)
+            g = given.cast(wide(p))
             update = self._moved(i, stopped(p), -g if group["maximize"] else g, group)
             self.store(p, update.cast(p.dtype))
         moments = [t for name in self.moments for t in getattr(self, name) if t is not None]
-        return [*[t for g in self.param_groups for t in g.counters.values()], *moments]
+        every = {id(t): t for counters in self.counters for t in counters.values()}
+        return [*every.values(), *moments]
+
+    def _part(self, moved: list[bool]) -> None:
+        """Give parameters that a step leaves out counters of their own, apart from those that it moves."""
+        kept = {id(c) for c, m in zip(self.counters, moved, strict=True) if m}
+        apart: dict[int, dict[str, Tensor]] = {}
+        for i, m in enumerate(moved):
+            own = self.counters[i]
+            if not m and id(own) in kept and own:
+                if id(own) not in apart:
+                    copies = {name: stopped(t).contiguous().realize() for name, t in own.items()}
+                    apart[id(own)] = {name: t.requires_grad_(False) for name, t in copies.items()}
+                self.counters[i] = apart[id(own)]
 
     def _count(self, group: Group) -> None:
         """Assign the counters of a group for this step: "t", the number of steps, if there is one."""

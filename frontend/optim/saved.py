@@ -36,15 +36,17 @@ def state_of(optimiser: Optimizer) -> dict[str, Any]:
     """Return what `Optimizer.state_dict` returns: parameters are numbered in the order of the groups."""
     numbers = {id(p): n for n, p in enumerate([p for g in optimiser.param_groups for p in g.given])}
     groups = [_written(optimiser, g, numbers) for g in optimiser.param_groups]
-    counts: dict[int, dict[str, Any]] = {}
-    for place, group in enumerate(optimiser.param_groups):
-        if not optimiser.is_fresh(group):
-            step = group.counters["t"].item() - optimiser.start(group) if optimiser.counted else 0.0
-            counts[place] = optimiser.counts(group, step)
+    counts: dict[int, dict[str, Any] | None] = {}
     state: dict[int, dict[str, Any]] = {}
     for i, (p, place) in enumerate(zip(optimiser.params, optimiser.places, strict=True)):
-        if place in counts:
-            own = {name: Tensor(float(value)) for name, value in counts[place].items()}
+        group, key = optimiser.param_groups[place], id(optimiser.counters[i])
+        if key not in counts:
+            group.counters = optimiser.counters[i]
+            step = group.counters["t"].item() - optimiser.start(group) if optimiser.counted else 0.0
+            counts[key] = None if optimiser.is_fresh(group) else optimiser.counts(group, step)
+        known = counts[key]
+        if known is not None:
+            own = {name: Tensor(float(value)) for name, value in known.items()}
             moments = {name: optimiser.moment(ours, i) for ours, name in optimiser.moments.items()}
             own |= {name: t for name, t in moments.items() if t is not None}
             state |= {numbers[id(p)]: own} if own else {}
@@ -68,30 +70,16 @@ def restore(optimiser: Optimizer, values: Mapping[str, Any]) -> None:
     names = {id(p): n for p, n in zip(every, [n for g in groups for n in g["params"]], strict=True)}
     states = [dict(values["state"].get(names[id(p)]) or {}) for p in optimiser.params]
     for p, state in zip(optimiser.params, states, strict=True):
-        for name in optimiser.moments.values():
-            t = state.get(name)
-            if t is not None and tuple(t.shape) != p.shape:
+        for ours, name in optimiser.moments.items():
+            t, shape = state.get(name), optimiser.shape_of(ours, p)
+            if t is not None and tuple(t.shape) != shape:
                 raise UsageError(
                     f"{kind}, load_state_dict: {name} of parameter {names[id(p)]} has the shape "
-                    f"{tuple(t.shape)}, the parameter has {p.shape}"
+                    f"{tuple(t.shape)}, wanted {shape}"
                 )
-    steps = [_steps(optimiser, place, states) for place in range(len(groups))]
     for group, given in zip(optimiser.param_groups, groups, strict=True):
         _set(optimiser, group, given)
-    _assign(optimiser, states, steps)
-
-
-def _steps(optimiser: Optimizer, place: int, states: list[dict[str, Any]]) -> tuple[float, dict[str, Any]]:
-    """Return the number of steps of a group, and the state of one of its parameters, {} without one."""
-    own = [s for s, at in zip(states, optimiser.places, strict=True) if at == place and s]
-    steps = {float(s.get("step", 0.0)) for s in own}
-    if len(steps) > 1:
-        raise UsageError(
-            f"{type(optimiser).__name__}, load_state_dict: the parameters of group {place} have taken "
-            f"{sorted(steps)} steps; here a group has one number of steps\n"
-            "hint: give parameters that are not always trained a group of their own"
-        )
-    return (steps.pop(), own[0]) if own else (0.0, {})
+    _assign(optimiser, states)
 
 
 def _set(optimiser: Optimizer, group: Group, given: Mapping[str, Any]) -> None:
@@ -116,10 +104,9 @@ def _set(optimiser: Optimizer, group: Group, given: Mapping[str, Any]) -> None:
             group.more[name] = value
 
 
-def _assign(
-    optimiser: Optimizer, states: list[dict[str, Any]], steps: list[tuple[float, dict[str, Any]]]
-) -> None:
+def _assign(optimiser: Optimizer, states: list[dict[str, Any]]) -> None:
     changed: list[Tensor] = []
+    made: dict[tuple[int, float, bool], dict[str, Tensor]] = {}
     for i, state in enumerate(states):
         for ours, name in optimiser.moments.items():
             t, value = optimiser.moment(ours, i), state.get(name)
@@ -127,9 +114,16 @@ def _assign(
                 first = optimiser.first_value(ours, i)
                 t.assign(t.full_like(first) if value is None else value.detach().to(t.device).cast(t.dtype))
                 changed.append(t)
-    for group, (step, saved) in zip(optimiser.param_groups, steps, strict=True):
-        for name, number in optimiser.restored(group, step, saved).items():
-            group.counters[name].assign(number)
-            changed.append(group.counters[name])
+        place, step = optimiser.places[i], float(state.get("step", 0.0))
+        key = place, step, bool(state)
+        if key not in made:
+            group, own = optimiser.param_groups[place], optimiser.counters[i]
+            if any(own is other for other in made.values()):
+                own = {name: Tensor.zeros_like(t).contiguous() for name, t in own.items()}
+            for name, number in optimiser.restored(group, step, state).items():
+                own[name].assign(number)
+            changed += own.values()
+            made[key] = group.counters = own
+        optimiser.counters[i] = made[key]
     optimiser.moved = any(states)
     realize_many(changed)

@@ -396,6 +396,11 @@ def set_float32_matmul_precision(_precision: str) -> None:
     """Do nothing: fewer bits are a permission, of which no use is made."""
 
 
+LATER: Final = {
+    "affine_grid": "frontend.torch.grids", "ctc_loss": "frontend.torch.alignment",
+    "grid_sample": "frontend.torch.grids",
+}  # fmt: skip
+"""Further functions of `nn.functional` -> their modules."""
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     f.__name__.rstrip("_"): f
     for f in (

@@ -11,6 +11,7 @@ from frontend.nn.functions import layer_of
 from frontend.nn.layers import Dropout
 from frontend.nn.module import Module, in_training
 from frontend.torch import functions
+from frontend.torch.alignment import ctc_loss
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -23,6 +24,7 @@ LPPool1d, LPPool2d, LPPool3d = (
 MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
     layer_of(f"MaxUnpool{n}d", functions.FUNCTIONS[f"max_unpool{n}d"], **_UNPOOL) for n in (1, 2, 3)
 )
+CTCLoss = layer_of("CTCLoss", ctc_loss, blank=0, reduction="mean", zero_infinity=False)
 MultiLabelMarginLoss = layer_of("MultiLabelMarginLoss", functions.multilabel_margin_loss, reduction="mean")
 
 

@@ -34,14 +34,42 @@ from frontend.array_api.linalg import (
     vecdot,
     vector_norm,
 )  # fmt: skip
+from frontend.autograd.function import Function
+from frontend.ops import decompositions
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm",
-    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular",
-    "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
+    "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "householder_product",
+    "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
+    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex",
+    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+
+class _Info(NamedTuple):
+    result: Tensor
+    info: Tensor
+
+
+"""A result, and for each matrix 0, or the number, from 1 on, of the pivot that is 0 or not positive."""
+
+
+class LU(NamedTuple):
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+"""A permutation, a lower triangular matrix with ones on its diagonal, and an upper one; A = P @ L @ U."""
+
+
+class LUFactor(NamedTuple):
+    LU: Tensor
+    pivots: Tensor
+
+
+"""L and U in one matrix, and the rows, from 1 on, with which each row was exchanged in turn, as int32."""
 
 
 class LstsqResult(NamedTuple):
@@ -152,6 +180,182 @@ def lstsq(
     ranks = empty.cast(rank.dtype) if driver == "gels" else rank
     values = svdvals(A) if driver in {"gelsd", "gelss"} else empty
     return LstsqResult(x.squeeze(-1) if vector else x, left, ranks, values)
+
+
+class _Factored(Function):
+    """The factors L and U in one matrix, given A and the factors of its values; `order` are the rows of A."""
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, lu: Tensor, order: Tensor) -> Tensor:  # noqa: N803 - as above
+        """Return the factors."""
+        ctx.save_for_backward(lu, order)
+        del A
+        return lu * 1
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        """Return the gradient of A, a square matrix."""
+        lu, order = ctx.saved_tensors
+        if lu.shape[-1] != lu.shape[-2]:
+            raise UsageError(f"lu: gradients are there for square matrices, saw the shape {lu.shape}")
+        lower, upper = _parted(lu)
+        inner = (lower.adjoint() @ g.tril(-1)).tril(-1) + (g.triu() @ upper.adjoint()).triu()
+        found = lower.adjoint().solve(inner)
+        rows = upper.solve(found.adjoint()).adjoint()
+        return _rows(rows, order.argsort(-1)), None, None
+
+
+def _rows(x: Tensor, order: Tensor) -> Tensor:
+    """Return the rows of matrices in another order."""
+    return x.gather(-2, order.unsqueeze(-1).expand(*order.shape, x.shape[-1]))
+
+
+def _parted(lu: Tensor) -> tuple[Tensor, Tensor]:
+    """Return L (..., m, k) and U (..., k, n) of their common matrix (..., m, n)."""
+    k = min(lu.shape[-2:])
+    eye = Tensor.eye(lu.shape[-2], k, dtype=lu.dtype, device=lu.device)
+    return lu[..., :k].tril(-1) + eye, lu[..., :k, :].triu()
+
+
+def _eliminated(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: N803 - as above
+    """Return the factors in one matrix, the order of the rows, and the pivots; one column after another."""
+    m, n = A.shape[-2:]
+    lu, batch, pivots = A.detach().contiguous().realize(), A.shape[:-2], []
+    rows, columns = (Tensor.arange(k, device=A.device) for k in (m, n))
+    order = rows.expand(*batch, m).contiguous().realize()
+    for number in range(min(m, n)):
+        k = Tensor.full((), number, dtype="int64", device=A.device).contiguous().realize()
+        column = (columns == k).where(lu, 0.0).sum(-1)
+        p = (rows >= k).where(column.abs(), -1.0).argmax(-1, keepdim=True)
+        swap = (rows == k).where(p, (rows == p).where(k, rows.expand(*batch, m)))
+        lu, order = _rows(lu, swap), order.gather(-1, swap)
+        column = column.gather(-1, swap)
+        pivot = (rows == k).where(column, 0.0).sum(-1, keepdim=True)
+        below = ((rows > k) & (pivot != 0)).where(column / (pivot == 0).where(1.0, pivot), 0.0).unsqueeze(-1)
+        row = (rows == k).unsqueeze(-1).where(lu, 0.0).sum(-2, keepdim=True)
+        under = (rows > k).unsqueeze(-1) & (columns == k)
+        lu = under.where(below, lu - (columns > k).where(below * row, 0.0))
+        lu, order, p = lu.realize(), order.realize(), p.realize()
+        pivots.append(p + 1)
+    return lu, order, Tensor.cat(pivots, axis=-1).cast("int32")
+
+
+def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:  # noqa: N803 - as above
+    """Return the factors of A (..., m, n) with exchanged rows. `UsageError` without `pivot`."""
+    if not pivot:
+        raise UsageError("lu_factor: wanted pivot=True, saw False")
+    lu, order, pivots = _eliminated(A)
+    return LUFactor(_Factored.apply(A, lu, order) if A.requires_grad else lu, pivots)
+
+
+def lu(A: Tensor, *, pivot: bool = True) -> LU:  # noqa: N803 - as above
+    """Return P, L and U with A = P @ L @ U. Raises as `lu_factor`."""
+    factors = lu_factor(A, pivot=pivot)
+    order = _order(factors.pivots, A.shape[-2])
+    eye = Tensor.eye(A.shape[-2], dtype=A.dtype, device=A.device)
+    return LU(eye[order].adjoint(), *_parted(factors.LU))
+
+
+def _order(pivots: Tensor, m: int) -> Tensor:
+    """Return the order of m rows after the exchanges of `pivots`."""
+    rows = Tensor.arange(m, device=pivots.device)
+    order = rows.expand(*pivots.shape[:-1], m)
+    for k in range(pivots.shape[-1]):
+        p = pivots[..., k : k + 1].cast("int64") - 1
+        order = order.gather(-1, (rows == k).where(p, (rows == p).where(k, rows.expand(order.shape))))
+    return order
+
+
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803 - as above
+    """Return X with A @ X = B for factors of A, without `left` X @ A = B; `adjoint`: for A.T."""
+    if not left:
+        return lu_solve(LU, pivots, B.adjoint(), adjoint=not adjoint).adjoint()
+    (lower, upper), order = _parted(LU), _order(pivots, LU.shape[-2])
+    if adjoint:
+        return _rows(lower.adjoint().solve(upper.adjoint().solve(B)), order.argsort(-1))
+    return upper.solve(lower.solve(_rows(B, order)))
+
+
+def _first(wrong: Tensor) -> Tensor:
+    """Return the number, from 1 on, of the first True of the last axis, 0 without one, as int32."""
+    return wrong.any(-1).where(wrong.cast("int32").argmax(-1) + 1, 0).cast("int32")
+
+
+def _ex(name: str, compute: Any, wrong: Any, check_errors: bool) -> _Info:
+    info = _first(wrong)
+    if check_errors and info.any().item():
+        raise UsageError(f"{name}: pivot {info.max().item()} of a matrix is 0 or not positive")
+    return _Info(compute(), info)
+
+
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
+    """Return the solution of A @ X = B, without `left` of X @ A = B, and the number of a pivot that is 0.
+
+    Raises `UsageError` for a singular matrix with `check_errors` alone; else the result is not finite.
+    """
+    pivots = _eliminated(A)[0].diagonal(0, -2, -1)
+    a, b = (A, B) if left else (A.adjoint(), B.adjoint())
+    found = decompositions.solution(a, b)
+    return _ex("solve_ex", lambda: found if left else found.adjoint(), pivots == 0, check_errors)
+
+
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
+    """Return the inverse, and the number of a pivot that is 0; errors as `solve_ex`."""
+    pivots = _eliminated(A)[0].diagonal(0, -2, -1)
+    return _ex("inv_ex", lambda: decompositions.inverted(A), pivots == 0, check_errors)
+
+
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
+    """Return the factor of `cholesky`, and the order of the first minor that is not positive.
+
+    Raises `UsageError` for such a matrix with `check_errors` alone; else the factor has NaN.
+    """
+    root = decompositions.cholesky_root(A, upper)
+    good = root.detach().diagonal(0, -2, -1) > 0
+    return _ex("cholesky_ex", lambda: root, ~good, check_errors)
+
+
+def cond(A: Tensor, p: Any = None) -> Tensor:  # noqa: N803 - as above
+    """Return the condition numbers of matrices: the greatest by the least singular value, or of a norm `p`.
+
+    Other norms than None, 2 and -2 need square matrices, and are infinite for singular ones.
+    """
+    if p in {None, 2, -2}:
+        s = svdvals(A)
+        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    inverse = decompositions.inverted(A)
+    found = matrix_norm(A, p) * matrix_norm(inverse, p)
+    result: Tensor = found.isnan().where(math.inf, found)
+    return result
+
+
+def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803 - as above
+    """Return the exponentials of square matrices: a Taylor sum of A / 2 ** k, squared k times.
+
+    k is 5 for norms up to 8; greater norms are read to find it.
+    """
+    size = A.detach().abs().sum(-1).amax().item()
+    k = max(5, math.ceil(math.log2(size / 0.25))) if size > 8 else 5
+    x = A / 2**k
+    found: Tensor = Tensor.eye(A.shape[-1], dtype=A.dtype, device=A.device) + x * 0
+    term = found
+    for n in range(1, 14):
+        term = term @ x / n
+        found = found + term
+    for _ in range(k):
+        found = found @ found
+    return found
+
+
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 - as above
+    """Return the first n columns of the product of the reflections I - tau * v @ v.T, v the columns of A."""
+    m, n = A.shape[-2:]
+    found = Tensor.eye(m, n, dtype=A.dtype, device=A.device).expand(*A.shape[:-2], m, n)
+    for k in reversed(range(tau.shape[-1])):
+        below = A[..., k].unsqueeze(-1) * (Tensor.arange(m, device=A.device) > k).unsqueeze(-1)
+        v = below + (Tensor.arange(m, device=A.device) == k).unsqueeze(-1).cast(A.dtype)
+        found = found - tau[..., k, None, None] * v @ (v.adjoint() @ found)
+    return found
 
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 - as above

@@ -68,15 +68,22 @@ def test_a_step_calls_its_closure_first():
         sgd.step(3.0)  # type: ignore[arg-type]
 
 
-def test_backward_keeps_its_graph_and_refuses_one_of_gradients():
+def test_backward_keeps_its_graph_and_with_create_graph_that_of_gradients():
     w = Tensor([1.0, 2.0], requires_grad=True)
     loss = (w * w).sum()
     loss.backward(retain_graph=True)
     loss.backward()
     assert w.grad is not None
     assert w.grad.tolist() == [4.0, 8.0]
-    with pytest.raises(UsageError, match=r"hint: loss\.gradient"):
-        (w * w).sum().backward(create_graph=True)
+    w.grad = None
+    (w * w * w).sum().backward(create_graph=True)
+    assert w.grad is not None
+    slope = w.grad
+    assert slope.tolist() == [3.0, 12.0]
+    w.grad = None
+    slope.square().sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [36.0, 288.0]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_step_is_one_launch_with_the_loss():
 def test_a_step_uses_gradients_once_and_leaves_them_to_be_read():
     w = Tensor([1.0])
     opt = nn.optim.SGD([w], 0.1)
-    with pytest.raises(UsageError, match=r"(?s)parameter 0 .* have no gradient"):
+    with pytest.raises(UsageError, match=r"none of 1 parameters.*has a gradient"):
         opt.step()
     (w * 2).sum().backward()
     opt.zero_grad()
@@ -36,7 +36,7 @@ def test_a_step_uses_gradients_once_and_leaves_them_to_be_read():
     opt.step()
     assert w.grad is not None
     assert (w.grad.item(), w.item()) == (2.0, pytest.approx(0.8))
-    with pytest.raises(UsageError, match="have no gradient"):
+    with pytest.raises(UsageError, match="has a gradient"):
         opt.step()
     (w * 3).sum().backward()
     assert w.grad.item() == 3.0

@@ -344,3 +344,29 @@ def test_a_parameter_that_is_given_twice_is_updated_once_with_a_warning():
     (w * 2).sum().backward()
     optimiser.step()
     assert w.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD", "NAdam", "Adafactor", "ASGD"])
+def test_a_parameter_without_gradient_is_left_out_of_a_step(kind: str):
+    """It counts its own steps: it moves as with an optimiser of its own, also after its state was loaded."""
+    settings = {"momentum": 0.9, "dampening": 0.5} if kind == "SGD" else {}
+
+    def run(*, apart: bool) -> list[list[float]]:
+        ws = [Tensor([1.0, 2.0], requires_grad=True), Tensor([[3.0, 1.0]], requires_grad=True)]
+        make = getattr(frontend.optim, kind)
+        every = [make(part, lr=0.1, **settings) for part in ([[w] for w in ws] if apart else [ws])]
+        for k in range(5):
+            used = [w for i, w in enumerate(ws) if i == 0 or k in {1, 2, 4}]
+            sum((w.square() * 3).sum() for w in used).backward()
+            for i, optimiser in enumerate(every):
+                if not apart or any(w is ws[i] for w in used):
+                    optimiser.step()
+                optimiser.zero_grad()
+            if k == 3 and not apart:
+                state = every[0].state_dict()
+                every = [make(ws, lr=0.1, **settings)]
+                every[0].load_state_dict(state)
+        return [w.flatten().tolist() for w in ws]
+
+    together, alone = run(apart=False), run(apart=True)
+    assert [x for row in together for x in row] == pytest.approx([x for row in alone for x in row], rel=1e-5)

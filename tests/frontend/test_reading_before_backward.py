@@ -217,3 +217,22 @@ def test_a_value_read_without_gradients_keeps_the_history_of_what_it_was_built_f
         assert (z + 0).tolist() == [6.0, 12.0]
     (z.sum() + (x * 5).sum()).backward()
     assert grad(x) == [11.0, 11.0]
+
+
+@pytest.mark.parametrize("path", ["alone", "beside another"])
+@pytest.mark.parametrize("read", [0, 1, 2])
+def test_a_value_that_is_read_after_others_were_computed_from_it_passes_gradients_on(read: int, path: str):
+    """As where logits are printed between the loss and its backward: none of their gradient is lost."""
+    w = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    steps = [w * 2]
+    steps += [steps[0] @ Tensor([[1.0, 0.5], [0.25, 2.0]])]
+    steps += [steps[1].square()]
+    loss = steps[-1].sum() + (w.sum() if path != "alone" else 0.0)
+    steps[read].tolist()
+    loss.backward()
+    plain = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    again = (plain * 2 @ Tensor([[1.0, 0.5], [0.25, 2.0]])).square().sum()
+    (again + (plain.sum() if path != "alone" else 0.0)).backward()
+    assert w.grad is not None
+    assert plain.grad is not None
+    assert w.grad.tolist() == plain.grad.tolist()

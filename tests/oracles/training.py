@@ -28,6 +28,7 @@ OPTIMISERS: Final[dict[str, Any]] = {
     "adamax": lambda t, p: t.optim.Adamax(p, lr=0.05),
     "nadam": lambda t, p: t.optim.NAdam(p, lr=0.05),
     "radam": lambda t, p: t.optim.RAdam(p, lr=0.05),
+    "adafactor": lambda t, p: t.optim.Adafactor(p, lr=0.05, weight_decay=0.1),
     "lbfgs": lambda t, p: t.optim.LBFGS(p, lr=0.2, max_iter=2),
 }
 """Optimisers of two parameters, of which Adam's are in two groups."""
