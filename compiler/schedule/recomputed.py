@@ -349,10 +349,15 @@ class _Kernels:
         """Return the uses of each kernel: sums over the same rows share one if their results are alike."""
         groups: dict[object, list[Use]] = {}
         inner = {(c, r.arg[1]) for u in uses for c, r in u.roles}
+        stored = {u.ast.src[0].src[0].arg for u in uses}
         for given in uses:
             u = given if given.along else self._divided(given, inner)
             sizes = tuple([(c, r.arg[1]) for c, r in u.roles])
-            groups.setdefault(u.number if u.along else (sizes, u.ast.src[0].src[0].dtype), []).append(u)
+            kind = u.ast.src[0].src[0].dtype
+            reads = any(
+                n.op is Ops.LOAD and n.src[0].arg in stored for n in ordered(u.ast)
+            )  # another's result
+            groups.setdefault(u.number if u.along or reads else (sizes, kind), []).append(u)
         return list(groups.values())
 
     def _divided(self, u: Use, inner: Iterable[tuple[int, int]]) -> Use:
@@ -376,6 +381,8 @@ class _Kernels:
             factor = replace_ranges(u.factor, env)
             stores.append(replace_value(replace_ranges(u.ast, env), factor, weight).src[0])
         ast = sink(*stores)
+        if any(n.op in (Ops.VAR, Ops.INDEXOF) for n in ordered(ast)):
+            return None
         rows = {self.largest, self.total, *self.sums.values()}
         key = next(r for _, r in group[0].roles if r.arg[0] in group[0].node.arg[1])
         loaded = {n.src[0].arg for n in ordered(ast) if n.op is Ops.LOAD}

@@ -197,6 +197,10 @@ class RowValues:
 
     def use(self, s: Softmax, number: int, ast: UOp) -> Use | None:
         """Return a product as one with a softmax's weights; None if it has another form."""
+        if symbolic.terms_of(ast.src[0].src[1])[1] or any(
+            n.op in (Ops.VAR, Ops.INDEXOF) for n in ordered(ast)
+        ):
+            return None
         (node,) = [n for n in ordered(ast) if n.op is Ops.REDUCE]
         loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg == s.scores]
         factors = [x for x in node.src[0].src if any(n in loads for n in ordered(x))]

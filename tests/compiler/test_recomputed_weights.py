@@ -14,7 +14,9 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
+from compiler.ir.walk import ordered
 from compiler.nest.merge_check import verify_recomputed
+from compiler.schedule.item import TempRef
 from compiler.schedule.scheduler import ScheduleItem, limits_on, schedule
 from compiler.targets import target_of
 from frontend import Tensor
@@ -74,6 +76,21 @@ def test_one_gradient_alone_is_three_kernels(of) -> None:
     q, k, v, g = (leaf(1, 2, n, 64) for n in (40, 48, 48, 40))
     _, gradients = attended(q, k, v, g, None, causal=True)
     assert [len(item.stores) for item in online_scheduled(gradients[of])] == [3, 1, 1]
+
+
+def test_gradients_that_are_added_to_each_other_are_not_read_where_they_are_stored() -> None:
+    for first, second in ((1, 2), (2, 1), (0, 1)):
+        parts = [leaf(1, 2, 40, 64) for _ in range(3)]
+        _, gradients = attended(*parts, leaf(1, 2, 40, 64), None, causal=False)
+        items = online_scheduled(gradients[first] + gradients[second])
+        assert len(items) == 4
+        stored: set[Any] = set()
+        for item in items:
+            own = {item.bufs[slot] for slot in item.stores}
+            loads = {item.bufs[n.src[0].arg] for n in ordered(item.ast) if n.op is Ops.LOAD}
+            assert own.isdisjoint(loads)
+            assert {ref for ref in loads if isinstance(ref, TempRef)} <= stored
+            stored |= own
 
 
 @pytest.mark.parametrize("arch", DEVICES)
