@@ -266,6 +266,8 @@ class Decoder:
         span = TokenSpan(cache, at, tokens, masks, turning)
         for number, block in enumerate(self.blocks):
             x = block(x, span, number)
+            if tokens > 1:  # a prompt's dequantised matrices are those of one layer at a time
+                x = x.realize()
         return x
 
     def logits(self, x: Tensor) -> Tensor:

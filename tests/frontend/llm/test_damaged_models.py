@@ -11,6 +11,7 @@ import pytest
 from frontend import llm
 from hcq.errors import UnsupportedError, UsageError
 from tests.frontend.llm.test_language_models import WANT, write
+from tests.oracles import gguf_models
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +85,95 @@ def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
     assert llm.load(tmp_path).logits([1, 2, 3]).numpy().tobytes() == want.tobytes()
     assert llm.load(tmp_path).description.vocabulary == 96
+
+
+def damaged(data: bytes, header: int, rng: random.Random) -> bytes:
+    """Return a file cut off, with bytes of its header changed, or with a part of it left out or repeated."""
+    kind, at = rng.randrange(5), rng.randrange(header)
+    if kind == 0:
+        return data[: rng.randrange(len(data))]
+    if kind == 1:
+        end = min(header, at + rng.randrange(1, 32))
+        return data[:at] + data[at:end] * rng.choice((0, 2)) + data[end:]
+    changed = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        size = rng.choice((1, 1, 4, 8))
+        at = rng.randrange(header - size)
+        value = rng.choice((0, 1, 255, 1 << 31, (1 << 63) - 1, (1 << 64) - 1, rng.getrandbits(64)))
+        changed[at : at + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    return bytes(changed)
+
+
+def other(value: Any, rng: random.Random) -> Any:
+    """Return JSON in which one value is another one, or missing."""
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        key = rng.choice(list(value))
+        if rng.random() < 0.15:
+            return {k: v for k, v in value.items() if k != key}
+        return value | {key: other(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        at = rng.randrange(len(value))
+        return [*value[:at], other(value[at], rng), *value[at + 1 :]]
+    odd = [
+        None,
+        True,
+        0,
+        -1,
+        3,
+        1 << 70,
+        -0.5,
+        1e400,
+        float("nan"),
+        "",
+        "x",
+        "\ud800",
+        [],
+        [[1]],
+        {},
+        {"a": 1},
+    ]
+    return rng.choice(odd)
+
+
+def tried(path: Path) -> bool:
+    """Load a model and run it; return whether it was refused with one of our errors."""
+    try:
+        codec = (
+            llm.TextCodec.of(path) if path.is_dir() is False or (path / "tokenizer.json").exists() else None
+        )
+        if codec is not None:
+            codec.decode(codec.encode("QZ a")[:4])
+        model = llm.load(path)
+        model.logits([min(1, model.description.vocabulary - 1)]).numpy()
+    except REFUSED as error:
+        return bool(str(error))
+    return False
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(1700, marks=pytest.mark.landing)])
+def test_mutants_of_files_are_refused_or_run(count: int, tmp_path: Path):
+    """Of each of GGUF, safetensors and settings: an error of ours or a model, nothing else."""
+    pytest.importorskip("tokenizers", reason="not installed: tokenizers (extra llm)")
+    from tests.frontend.llm.test_texts_of_models import vocabulary
+
+    rng, refusals = random.Random(count), 0
+    gguf = gguf_models.write(tmp_path / "model.gguf", "llama, Q4_0", vocabulary("gpt2"))
+    whole = gguf.read_bytes()
+    header = whole.index(b"token_embd.weight") + 1200
+    for _ in range(count):
+        gguf.write_bytes(damaged(whole, header, rng))
+        refusals += tried(gguf)
+    folder = write(tmp_path, "llama 2")
+    path, config = folder / "model.safetensors", dict(WANT["llama 2"]["config"])
+    whole = path.read_bytes()
+    for _ in range(count):
+        path.write_bytes(damaged(whole, 8 + int.from_bytes(whole[:8], "little"), rng))
+        refusals += tried(folder)
+    path.write_bytes(whole)
+    for _ in range(count):
+        (folder / "config.json").write_text(json.dumps(other(config, rng)))
+        refusals += tried(folder)
+    assert refusals > count
 
 
 def test_damaged_weights_are_refused_or_read(tmp_path: Path):
