@@ -38,11 +38,9 @@ def shallow(self: Kind) -> Kind:
 def deep(self: Kind, memo: dict[int, Any]) -> Kind:
     """Return a copy in memory of its own, with a copy of the gradient.
 
-    Raises `UsageError` inside a captured function.
+    Raises `UsageError` inside a captured function, and as `Tensor.realize`.
     """
-    refuse(
-        "a tensor was copied deeply inside a captured function\nhint: clone() is part of what is captured"
-    )
+    refuse("a tensor was copied deeply inside a captured function\nhint: clone() is part of what is captured")
     expr, leaves = self.expr, self.leaves
     made: Any
     if expr.op is PARAM:

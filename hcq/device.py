@@ -302,7 +302,8 @@ class Device:
         page stays mapped until the process ends. It is freed with its last reference.
 
         Raises `UsageError` for a closed device and a value that 64 bits cannot hold, `DeviceFault` after a
-        fault, `OutOfMemoryError` when there is no memory for its slot.
+        fault, `OutOfMemoryError` when there is no memory for its slot, `OSError` when Linux gives no file for
+        a shared one.
         """
         if self.refusal is not None:
             raise self.refusal()

@@ -208,8 +208,8 @@ class Queue:
 
         `commands` is a CommandBuffer, whose class is not checked, of `write`s of numbers, and `after` has
         points of queues' submissions: neither can make another submission fail. Ownership, threads and errors
-        as in `submit`; raises `UsageError` also for other commands and points. After an error nothing was
-        kept.
+        as in `submit`; raises `UsageError` also for other commands and points, `UsageTypeError` for no
+        list of points. After an error nothing was kept.
         """
         stores = commands.commands
         check_stores(stores)

@@ -64,7 +64,8 @@ def name(dtype: np.dtype[Any] | str) -> str:
 def encode(values: Array, dtype: np.dtype[Any] | str) -> Array:
     """Return `values` as a C-contiguous array of the bits of `dtype`, rounded to nearest, ties to even.
 
-    Values beyond the range of an 8-bit type are converted as `compiler.narrow_floats.encode` states.
+    Values beyond the range of an 8-bit type are converted as `compiler.narrow_floats.encode` states. Raises
+    `UsageError` for an unknown name.
     """
     if not isinstance(dtype, str):
         return np.ascontiguousarray(values, dtype)
@@ -72,7 +73,7 @@ def encode(values: Array, dtype: np.dtype[Any] | str) -> Array:
 
 
 def decode(bits: Array, dtype: np.dtype[Any] | str) -> Array:
-    """Return the values of `bits` as a new array; narrow types become float32."""
+    """Return the values of `bits` as a new array; narrow types become float32. Raises as `encode`."""
     if not isinstance(dtype, str):
         return np.array(bits)
     return narrow_floats.loaded(np.ascontiguousarray(bits), by_name(dtype)).reshape(bits.shape)

@@ -64,7 +64,7 @@ def printing(data: bytes, text: str) -> str:
     """Return the PTX of an image that prints or has assertions; empty for other images.
 
     `text` is the PTX of a cubin, if the caller has it. Raises `UnsupportedError` for a cubin that prints and
-    has no PTX, and for a kernel that allocates memory; `UsageError` for a malformed image.
+    has no PTX, and for a kernel that allocates memory; `UsageError` for a malformed image (`ElfError`).
     """
     if is_ptx(data):
         text = text_of(data)
@@ -107,7 +107,7 @@ def from_cubin(data: bytes, info: DeviceInfo, entry: str, text: str) -> tuple[by
     `text` is the PTX from which the cubin was assembled, or "": then the copy in the cubin is used, if there
     is one. Raises `UnsupportedError` for a cubin without PTX on an emulated GPU, and for a cubin of another
     architecture: machine code runs on its own architecture and on later minor revisions of it. Raises
-    `UsageError` for an unknown entry, for PTX with other parameters, and for a malformed cubin.
+    `UsageError` for an unknown entry, for PTX with other parameters, and for a malformed cubin (`ElfError`).
     """
     elf = Elf(data)
     own = elf.section(PTX_SECTION) is not None

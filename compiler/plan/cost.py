@@ -202,7 +202,10 @@ class Model:
         return found
 
     def transposed(self, access: KernelAccess, split: RangeSplit) -> UOp | None:
-        """Return the unrolled range along which a scattered load has rows, to transpose them, or None."""
+        """Return the unrolled range along which a scattered load has rows, to transpose them; else None.
+
+        None also for a load with a mask, without vectors, and on a target with threads.
+        """
         if access.node.op is not Ops.LOAD or access.masked or split.vector is None or self.threaded:
             return None
         for r, n in split.upcast.items():

@@ -121,7 +121,11 @@ def may_wait(items: Sequence[ScheduleItem], chain: Sequence[int]) -> bool:
 
 
 def joined(parts: Sequence[ScheduleItem], fits: Callable[[UOp], bool] | None) -> ScheduleItem | None:
-    """Return the chain of some items as one item; None if the rows of its matrices do not match."""
+    """Return the chain of some items as one item; None if the rows of its matrices do not match.
+
+    None also if a matrix is not stored whole before it is loaded, and if `fits` refuses the chain. Without
+    `fits`, None if its matrices have more than `ROW_BYTES` for each row and it has no range of keys.
+    """
     externals: dict[BufRef, None] = dict.fromkeys(parts[-1].writes)
     kept = [part.writes[0] for part in parts[:-1]]
     for part in parts:

@@ -139,7 +139,10 @@ class _Kernels:
             self.nodes = graph.where(none, high, most), graph.where(none, zero, self.nodes[1])
 
     def made(self) -> list[tuple[int, ScheduleItem]] | None:
-        """Return (position, kernel) of each kernel; None where one has no plan."""
+        """Return (position, kernel) of each kernel; None where one has no plan.
+
+        None also where a sum of a row or the result has another form.
+        """
         of, s = self.of, self.s
         probability = uop(Ops.DIV, _F32, (s.top, s.total))
         results = [u for u in self.uses if u.along and u.weight is in_row(s, probability, u.at)]

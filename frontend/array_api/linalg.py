@@ -2,7 +2,8 @@
 
 A matrix is the last two axes of an array; the axes before are a batch. Factorisations and norms take float32
 and float64, and raise `UsageError` for other dtypes and for matrices of another shape than the function
-needs. Eigenvalues of matrices that are not symmetric are missing, as they are complex.
+needs. An axis that does not exist raises `UsageIndexError`, arguments of other classes `UsageTypeError`.
+Eigenvalues of matrices that are not symmetric are missing, as they are complex.
 
 Not here: the algorithms (`frontend.ops.decompositions`), products of PyTorch's names (`frontend.ops.linalg`).
 """

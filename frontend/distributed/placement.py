@@ -85,7 +85,7 @@ def _bounds(sizes: Sequence[int], size: int, count: int) -> tuple[tuple[int, int
 
 
 def replicate(self: T, devices: Devices) -> T:
-    """Return the value whole on each of several devices; gradients flow back. See `shard`."""
+    """Return the value whole on each of several devices; gradients flow back. Raises as `to` and `shard`."""
     mesh = mesh_of(devices)
     return _placed(self, None) if self.expr.device == mesh.name else to(self, mesh.name)
 

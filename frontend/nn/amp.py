@@ -45,9 +45,9 @@ def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> I
 
     Their inputs, weights and states are cast if they are floats of at most 32 bits; float64 stays. Norms and
     the losses of `nn` compute in float32 from 16-bit inputs, other operations in the dtype of their operands.
-    With `enabled=False` layers compute as outside of such a
-    block. The mode holds for the whole process. Raises `UsageError` for a dtype that is not float16 or
-    bfloat16.
+    With `enabled=False` layers compute as outside of such a block. The mode holds for the whole process.
+    Raises `UsageError` for a dtype that is not float16 or bfloat16, `UsageTypeError` for no dtype and for
+    `enabled` that is no bool.
     """
     wanted = element_type(dtype)
     if wanted not in {dtypes.float16, dtypes.bfloat16}:

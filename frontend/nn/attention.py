@@ -1,8 +1,8 @@
 """Attention layers: several heads, and the layers and stacks of a transformer.
 
 Weights have PyTorch's names and shapes. Inputs are (time, batch, d_model), or (batch, time, d_model) with
-`batch_first`; there is no form without a batch. Inputs of another size raise `UsageError`. Masks are as in
-`MultiheadAttention.forward`, None for no mask.
+`batch_first`; there is no form without a batch. Inputs of another size raise `UsageError`, of another class
+`UsageTypeError`. Masks are as in `MultiheadAttention.forward`, None for no mask.
 
 Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`). Next:
 `module`.

@@ -1,7 +1,8 @@
 """Data sets, also of files, and a loader that prepares batches ahead.
 
 A data set has a length and returns sample i: `len(data)`, `data[i]`. The loader draws an order, reads the
-samples of a batch in worker threads or processes, joins them, and yields tensors.
+samples of a batch in worker threads or processes, joins them, and yields tensors. Arguments of other classes
+raise `UsageTypeError`.
 
 Not here: files of weights (`state`). Next: `frontend.optim`, training.
 """

@@ -1,7 +1,8 @@
 """Losses of `nn.functional`, with PyTorch's arguments in PyTorch's order.
 
 `reduction` is "mean", "sum" or "none", which returns the loss of each element; `kl_div` also has "batchmean"
-(`Tensor.kl_div`). Another text raises `UsageError`, and so do operands that do not broadcast.
+(`Tensor.kl_div`). Another text raises `UsageError`, and so do operands that do not broadcast; arguments of
+other classes raise `UsageTypeError`.
 
 Not here: losses as layers (`functions`). Next: `frontend.ops.losses`, the methods.
 """

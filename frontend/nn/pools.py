@@ -1,7 +1,7 @@
 """Layers that change the sizes of spatial axes: pools, padding, upsampling, shuffles of pixels.
 
 Sizes below 1, settings for another number of axes, and inputs that are too small or have too few axes raise
-`UsageError`.
+`UsageError`, arguments of other classes `UsageTypeError`.
 
 Not here: activations and losses (`functions`), convolutions (`convolutions`). Next:
 `frontend.ops.convolutions` and `frontend.ops.resizing`, the operations.

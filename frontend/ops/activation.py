@@ -3,8 +3,8 @@
 Results have the dtype of self if that is a float, else float32, unless a function says otherwise; 16-bit
 floats are computed in float32 and rounded once. Gradients at kinks are those of PyTorch.
 
-Arguments of other classes raise `UsageTypeError`, a dtype that computes nothing (an 8-bit float)
-`UsageError`.
+Arguments of other classes raise `UsageTypeError`, an axis that does not exist `UsageIndexError`, a dtype that
+computes nothing (an 8-bit float) `UsageError`.
 
 Not here: softmax, which reduces (`normalization`). Next: `functions`: exp, tanh and others.
 """

@@ -1,6 +1,6 @@
 """Division, remainders and powers.
 
-Operands broadcast and promote as in `elementwise.add`. An integer divided by 0 raises
+Operands broadcast, promote and raise as in `elementwise.add`. An integer divided by 0 raises
 `UsageZeroDivisionError` if the divisor is a Python number or a constant, or under `HCQ_VALIDATE=1`; otherwise
 the quotient and the remainder are 0.
 

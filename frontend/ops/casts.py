@@ -100,7 +100,7 @@ def _wanted(dtype: DType | str, what: str) -> DType:
 
 
 def view(self: T, *shape: builtins.int | Sequence[builtins.int] | DType) -> T:
-    """Return self in another shape, as `reshape`, or for a dtype its bits, as `bitcast`."""
+    """Return self in another shape, as `reshape`, or for a dtype its bits, as `bitcast`. Raises as they."""
     wanted: Any = shape[0] if len(shape) == 1 else None
     return bitcast(self, wanted) if isinstance(wanted, DType) else reshape(self, *cast_type("Any", shape))
 

@@ -1,5 +1,7 @@
 """Convolutions and pooling: operations on windows over the spatial axes of (batch, channels, ...).
 
+Shapes and settings that do not fit raise `UsageError`, arguments of other classes `UsageTypeError`.
+
 Not here: layers, which have parameters (`frontend.nn.convolutions`, `frontend.nn.pools`). Next:
 `frontend.primitives.convolution`, the primitive.
 """

@@ -3,7 +3,7 @@
 Host data is copied to the device by the call. Constants and coordinates have no memory until they are
 realized. `dtype` is a dtype or its name; `device` None is the default device; `requires_grad` is set if it is
 not None. All raise `UsageError` for an unknown dtype or device, a negative size, a number that does not fit
-the dtype, and requires_grad of integers.
+the dtype, and requires_grad of integers; arguments of other classes raise `UsageTypeError`.
 
 Not here: random numbers (`random`). Next: `frontend.evaluation.storage`, host data in memory.
 """

@@ -1,9 +1,10 @@
 """Decompositions of matrices and functions based on them: qr, cholesky, svd, eigh, inverse, solve, det, norm.
 
 Matrices are the last two axes; the axes before are a batch. Functions take float32 and float64, and raise
-`UsageError` for other dtypes and for shapes that do not fit. `qr` uses Householder reflections, one for each
-column; `inverse` and `solve` use `qr`. `svd` uses Jacobi rotations of pairs of columns, disjoint pairs at
-once. The number of steps depends on the shape alone, so all functions can be captured.
+`UsageError` for other dtypes and for shapes that do not fit, `UsageTypeError` for arguments of other classes.
+`qr` uses Householder reflections, one for each column; `inverse` and `solve` use `qr`. `svd` uses Jacobi
+rotations of pairs of columns, disjoint pairs at once. The number of steps depends on the shape alone, so all
+functions can be captured.
 
 For determinants, columns are exchanged before reflections, so that gradients are right at singular matrices,
 too: those of `det` are the cofactors. Second derivatives are right where the rank is at least n - 1.

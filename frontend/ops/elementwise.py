@@ -1,7 +1,8 @@
 """Elementwise methods: sums, products, bits, selections, comparisons and closeness.
 
 Operands are tensors on one device and Python numbers. Shapes broadcast, aligned at the end; dtypes promote by
-`result_dtype`. Shapes that do not broadcast, and tensors on several devices, raise `UsageError`.
+`result_dtype`. Shapes that do not broadcast, and tensors on several devices, raise `UsageError`, operands of
+other classes `UsageTypeError`.
 
 Not here: functions of one number (`functions`). Next: `arithmetic`, division and powers.
 """

@@ -1,4 +1,6 @@
-"""Tensors of the bytes of a file at an address. `device` None is the default one.
+"""Tensors of the bytes of a file at an address.
+
+`device` None is the default one. Flags that are no bools raise `UsageTypeError`.
 
 Not here: files of weights (`frontend.nn.state`). Next: `creation`, tensors of host data.
 """

@@ -1,7 +1,7 @@
 """Losses: the distance of predictions from targets, as one number or one for each element.
 
-Another `reduction` than a function names raises `UsageError`. A mean over no elements, such as a mean in
-which every target is ignored, is NaN.
+Another `reduction` than a function names raises `UsageError`, arguments of other classes `UsageTypeError`. A
+mean over no elements, such as a mean in which every target is ignored, is NaN.
 
 Not here: softmax (`normalization`). Next: `frontend.autograd.rules`, gradient rules of losses.
 """

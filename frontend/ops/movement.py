@@ -3,7 +3,8 @@
 Their results are views (`frontend.evaluation.views`), except those of `flip`, `repeat`, `repeat_interleave`
 and `contiguous`.
 
-An axis that does not exist raises `UsageIndexError`, an axis named twice `UsageError`.
+An axis that does not exist raises `UsageIndexError`, an axis named twice `UsageError`, arguments of other
+classes `UsageTypeError`.
 
 Not here: joining and splitting (`splitting`), padding (`resizing`). Next: `indexing`, `x[key]`.
 """

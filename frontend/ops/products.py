@@ -1,7 +1,7 @@
 """Products under PyTorch's names that are made of `matmul`, sums and elementwise products.
 
-Shapes and numbers of axes that do not fit raise `UsageError`, arguments of other classes `UsageTypeError`;
-dtypes are those of `matmul`.
+Shapes and numbers of axes that do not fit raise `UsageError`, arguments of other classes `UsageTypeError`, an
+axis that does not exist `UsageIndexError`; dtypes are those of `matmul`.
 
 Not here: products of any rank (`linalg`). Next: `decompositions`, inverses and factorisations.
 """

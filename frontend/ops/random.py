@@ -5,8 +5,9 @@ fusion and tiling. The words of a draw are passed in a buffer of four words, so 
 one kernel, and a captured function has new draws at each replay.
 
 Functions for new tensors have the `dtype`, `device` and `requires_grad` of `creation`, where None is the
-default. They raise `UsageError` for negative sizes. In-place methods of `Tensor` such as `exponential_`
-assign what the functions without "_" here return.
+default. They raise `UsageError` for negative sizes, all functions `UsageTypeError` for arguments of other
+classes. In-place methods of `Tensor` such as `exponential_` assign what the functions without "_" here
+return.
 
 Not here: dropout (`normalization`). Next: `frontend.nn.init`, initial weights.
 """

@@ -2,7 +2,7 @@
 
 They are reductions over windows. An axis of more than 64 elements is cut into blocks of 16, and the totals of
 its blocks are combined in the same way: about 17 operations for each element. A tensor of shape () has one
-axis, 0. An axis that does not exist raises `UsageIndexError`.
+axis, 0. An axis that does not exist raises `UsageIndexError`, one that is no number `UsageTypeError`.
 
 Not here: totals of an axis (`reductions`). Next: `sorting`.
 """

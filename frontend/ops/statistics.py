@@ -1,7 +1,7 @@
 """Order statistics and counts: median, quantile, mode, distinct values, histograms, searches in sorted data.
 
-An axis that does not exist raises `UsageIndexError`. "Computes self" means: reads values on the host, which
-a captured function refuses with `UsageError`.
+An axis that does not exist raises `UsageIndexError`, arguments of other classes raise `UsageTypeError`.
+"Computes self" means: reads values on the host, which a captured function refuses with `UsageError`.
 
 Not here: sums and means (`reductions`). Next: `sorting`, orders of whole axes.
 """

@@ -103,7 +103,7 @@ class Group(MutableMapping[str, Any]):
     def set_lr(self, value: Tensor | float) -> None:
         """Store a learning rate in place, so that a captured step uses it.
 
-        Raises `UsageError` for a number below 0 and for other shapes.
+        Raises `UsageError` for a number below 0 and for other shapes, `UsageTypeError` for no number.
         """
         if value is self.lr:  # as after `optimiser.lr *= 0.5`
             self.forget()
@@ -426,7 +426,7 @@ class Optimizer(ABC):
     def lr(self, value: Tensor | float) -> None:
         """Set the learning rate of all groups to a number, or a tensor of one element, in place.
 
-        Raises `UsageError` for a number below 0 and for other shapes.
+        Raises `UsageError` for a number below 0 and for other shapes, `UsageTypeError` for no number.
         """
         for group in self.param_groups:
             group.set_lr(value)

@@ -5,7 +5,7 @@ the rate of each group of the optimiser, also of one whose step was captured; it
 captured function. As in PyTorch, the factors of several schedules of one optimiser are multiplied, and a rate
 that the program sets in between is scaled from then on. `LambdaLR`, `OneCycleLR` and
 `CosineAnnealingWarmRestarts` set their own rate instead. Numbers of steps below 1, and rates below 0, raise
-`UsageError`.
+`UsageError`, values that are no numbers `UsageTypeError`.
 
 Not here: a step (`optimiser`). Next: `lr_scheduler`, PyTorch's name of this module.
 """

@@ -245,8 +245,8 @@ class Executable:
     ) -> Point:
         """Replay with values by parameter; order, ownership and errors as in `replay`.
 
-        Raises `UsageError` also for a parameter without a value, and for a parameter of another graph. Every
-        value is checked, also one that is bound already.
+        Raises `UsageError` also for a parameter without a value and for one of another graph,
+        `UsageTypeError` for values of other classes. Every value is checked, also one that is bound already.
         """
         values = {} if values is None else values
         check_values(values)

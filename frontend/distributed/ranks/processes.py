@@ -1,12 +1,12 @@
 """Groups of processes under the names of `torch.distributed`, over MPI: one process a rank, on any machines.
 
-`mpirun -n 4 python train.py` starts the ranks; MPI, through the package mpi4py, carries the bytes (the
-extra `hcq[mpi]`). Tensors may be on any device; their values pass through host memory. Every collective is
-called by all ranks in the same order, with tensors of one shape and dtype.
+`mpirun -n 4 python train.py` starts the ranks; MPI, through the package mpi4py, carries the bytes (the extra
+`hcq[mpi]`). Tensors may be on any device; their values pass through host memory. Every collective is called
+by all ranks in the same order, with tensors of one shape and dtype.
 
 A collective that does not complete within the group's time limit raises `ProcessGroupError`, which names the
 ranks that have not called it, and those that have ended. An exception that ends the program of one rank ends
-those of all others.
+those of all others. Arguments of other classes raise `UsageTypeError`.
 
     import frontend.distributed as dist
 

@@ -2,7 +2,7 @@
 
 A packed batch is the padded tensor and the lengths. Steps beyond the length of a sequence do not change its
 state, and their outputs are zeros. Lengths are read from the device if they are a tensor; fewer or more
-lengths than sequences, and lengths below 1, raise `UsageError`.
+lengths than sequences, and lengths below 1, raise `UsageError`, flags that are no bools `UsageTypeError`.
 
 Not here: the layers. Next: `nn.recurrent`.
 """
