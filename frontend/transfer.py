@@ -23,7 +23,7 @@ from frontend.evaluation.history import between, readable
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_one
 from frontend.evaluation.refresh import refresh
-from frontend.evaluation.storage import NUMBERS, LeafOrigin, read, stored
+from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, read, stored
 from frontend.evaluation.trace import make
 from frontend.ops.casts import cast
 from frontend.ops.movement import contiguous
@@ -62,13 +62,20 @@ def to(
     name = Device.named(cast_type("str | None", device))
     if name == self.expr.device:
         return self
-    return move(self, name, lambda e, data: stored(data, e.shape, e.dtype, name))
+    return move(self, name, lambda e, leaf: _stored(e, leaf, name))
 
 
-def move(self: T, name: str, put: Callable[[TensorExpr, memoryview], Part]) -> T:
-    """Return the value on the device `name`, where `put` stores its elements; see `to`.
+def _stored(e: TensorExpr, leaf: Leaf, name: str) -> Part:
+    target = Device[name]
+    if target.devices:
+        return cast_type("Any", target).part_of(e, leaf, None)  # type: ignore[no-any-return]  # a mesh
+    return read(e, leaf, lambda data: stored(data, e.shape, e.dtype, name))
 
-    Raises as it and `put`.
+
+def move(self: T, name: str, put: Callable[[TensorExpr, Leaf], Part]) -> T:
+    """Return the value on the device `name`, where `put` copies the memory of a leaf; see `to`.
+
+    Raises `UsageError` inside a captured function, and as `realize` and `put`.
     """
     refuse(
         f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
@@ -77,7 +84,7 @@ def move(self: T, name: str, put: Callable[[TensorExpr, memoryview], Part]) -> T
     source, differentiable = _source(self)
     realize_one(source)
     e, leaf = readable(source)
-    new = self.of_part(read(e, leaf, lambda data: put(e, data)))
+    new = self.of_part(put(e, leaf))
     if differentiable is not None:
         expr, leaves = differentiable
         new.leaves[0].origin = LeafOrigin(next(NUMBERS), new.expr, expr, leaves)

@@ -10,19 +10,24 @@ Not here: the copies (`transport`). Next: `plans`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from frontend.device import Device, TensorDevice
+from frontend.device import LOCK, Device, TensorDevice
 from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout, rows
 from frontend.distributed.plans import MeshLaunch
-from frontend.distributed.transport import Transport
-from frontend.evaluation.storage import Leaf
+from frontend.distributed.transport import DeviceCopy, Transport
+from frontend.evaluation.expr import leaf_expr
+from frontend.evaluation.storage import Leaf, read
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     import hcq
-    from frontend.evaluation.expr import Leaves, TensorExpr
+    from frontend.evaluation.expr import Leaves, Part, TensorExpr
+
+MOST_RUNS: Final = 64
+"""A tensor that a layout divides into more runs of bytes is placed by the host."""
 
 
 class _Rings:
@@ -54,6 +59,8 @@ class Mesh(TensorDevice):
         self.devices = tuple(devices)
         self.direct = False
         self.transport = Transport(self.devices)
+        self._from: dict[str, Transport] = {}
+        """Name of another device -> the copies from it."""
         self.queue: Any = _Rings(self.devices)
         self.launches: dict[Any, MeshLaunch] = {}
         """Key of a joint plan -> its launch; the oldest are dropped."""
@@ -108,6 +115,46 @@ class Mesh(TensorDevice):
             raise UsageError(f"{buffer!r}: only memory that is whole on every device is written in part")
         for device, part in zip(self.devices, buffer.parts, strict=True):
             device.write_into(part, at, data)
+
+    def part_of(self, e: TensorExpr, leaf: Leaf, layout: TensorLayout | None) -> Part:
+        """Return the part of a tensor with a copy of a leaf of another device; layout None: whole.
+
+        The queues wait for the leaf's launch; the host waits only where a layout tears the elements into more
+        than `MOST_RUNS` pieces, or where a device does not see the other's memory. Raises as
+        `hcq.Device.alloc`.
+        """
+        shape, itemsize, source = e.shape, e.dtype.itemsize, Device[e.device]
+        runs = [(i, 0, 0, prod(shape) * itemsize) for i in range(len(self.devices))]
+        if layout is not None:
+            runs = list(islice(rows(layout, shape, itemsize), MOST_RUNS + 1))
+        if source.devices or len(runs) > MOST_RUNS:
+            made = read(e, leaf, lambda data: self._written(data, layout, shape, itemsize))
+        else:
+            with LOCK:  # the launch of the leaf is submitted, and its memory stays its own
+                leaf.buffer.live()
+                made = self._copied_from(source, leaf.buffer, layout, runs, shape, itemsize)
+        return leaf_expr(shape, e.dtype, self.name), (Leaf(made),)
+
+    def _written(self, data: memoryview, layout: TensorLayout | None, shape: Shape, itemsize: int) -> Any:
+        if layout is None:
+            return self.write(data)
+        return self.write_divided(data, layout, shape, itemsize)
+
+    def _copied_from(  # noqa: PLR0917 - internal
+        self, source: TensorDevice, buffer: hcq.Buffer, layout: TensorLayout | None,
+        runs: list[tuple[int, int, int, int]], shape: Shape, itemsize: int,
+    ) -> Any:  # fmt: skip
+        layout = layout or WHOLE
+        parts = [
+            device.alloc(prod(layout.shape_on(i, shape)) * itemsize) for i, device in enumerate(self.devices)
+        ]
+        transport = self._from.get(source.name)
+        if transport is None or transport.closed:
+            transport = self._from[source.name] = Transport((source, *self.devices))
+        transport.run(
+            [DeviceCopy(0, buffer, at, i + 1, parts[i], to, size, True) for i, to, at, size in runs]
+        )
+        return Spread(self, prod(shape) * itemsize).fill(layout, tuple(parts), shape, itemsize)
 
     def write_divided(self, data: memoryview, layout: TensorLayout, shape: Shape, itemsize: int) -> Spread:
         """Return new memory of a divided layout with `data`, the elements in row-major order."""

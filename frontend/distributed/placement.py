@@ -52,8 +52,8 @@ def shard(self: T, devices: Devices, axis: int = 0, *, sizes: Sequence[int] | No
 
     `devices` are names, ("cpu:0", "cpu:1"), or the name of their mesh, "cpu:0,cpu:1". `sizes`, if given, is
     how much of the axis each device gets; by default the parts are equal, and the first ones larger by one
-    where they cannot be. From another device the tensor is moved as by `to`, with the same waiting, and only
-    then `sizes` may be given. On the mesh itself the result is pending.
+    where they cannot be. From another device the tensor is computed and copied, and only then `sizes` may be
+    given. On the mesh itself the result is pending.
 
         x = x.shard(("cpu:0", "cpu:1"), axis=0)
 
@@ -70,11 +70,7 @@ def shard(self: T, devices: Devices, axis: int = 0, *, sizes: Sequence[int] | No
     if sizes is not None:
         layout = TensorLayout(axis, _bounds(sizes, shape[axis], len(mesh.devices)))
 
-    def put(e: Any, data: memoryview) -> Any:
-        spread = mesh.write_divided(data, layout, e.shape, e.dtype.itemsize)
-        return leaf_expr(e.shape, e.dtype, mesh.name), (Leaf(cast("Any", spread)),)
-
-    return move(self, mesh.name, put)
+    return move(self, mesh.name, lambda e, leaf: mesh.part_of(e, leaf, layout))
 
 
 def _bounds(sizes: Sequence[int], size: int, count: int) -> tuple[tuple[int, int], ...]:

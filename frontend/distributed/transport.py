@@ -55,6 +55,11 @@ class Transport:
         self.staged_bytes = 0
         """Bytes copied through host memory."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether one of the devices is closed."""
+        return any(device.hcq.closed for device in self._devices)
+
     def run(self, copies: Sequence[DeviceCopy]) -> None:
         """Submit copies; launches that are submitted later on the target devices see the bytes.
 
@@ -105,6 +110,8 @@ class Transport:
         else:
             waiting.discard(target)
         for i in waiting:
+            if self._devices[i] is device and queue is device.queue:
+                continue  # its queue runs in order
             later = self._devices[i].queue
             later.prepend(later.record(label="after a copy"), after=[point])
 
