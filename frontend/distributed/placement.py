@@ -114,6 +114,12 @@ def layout_of(t: TensorBase) -> TensorLayout:
     return _spread(t).layout or WHOLE
 
 
+def placed_as(x: T, t: TensorBase) -> T:
+    """Return x, on the mesh of t, divided along the same axis as t if t is. Raises as `layout_of`."""
+    axis = layout_of(t).axis
+    return x if axis is None else _placed(x, axis)
+
+
 def shards(t: T) -> list[T]:
     """Return a copy of the part of each device, as tensors on these devices; the tensor is computed first.
 

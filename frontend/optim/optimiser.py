@@ -33,9 +33,12 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending, realize_many
 from frontend.evaluation.storage import home_of
 from frontend.evaluation.views import owns
+from frontend.later import later
 from frontend.optim import saved
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
+
+_placement = later("frontend.distributed.placement")
 
 
 def _writes(t: Tensor) -> int | None:
@@ -414,6 +417,8 @@ class Optimizer(ABC):
         if shape is None:
             return None
         made = Tensor.full(shape, value, dtype=wide(p), device=p.device).contiguous()
+        if "," in p.device and shape == p.shape:
+            made = _placement.placed_as(made, p)
         made.requires_grad = False
         return made
 

@@ -172,6 +172,17 @@ def test_gradients_flow_through_placements():
     np.testing.assert_allclose(w.grad.numpy(), 2 * a)
 
 
+def test_moments_of_a_divided_parameter_are_divided():
+    layer = nn.Linear(6, 4).to(",".join(CPUS[:2]))
+    layer.weight.shard_(CPUS[:2], 0)
+    adam = optim.Adam(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(Tensor(numbers((5, 6)).astype("float32")).shard(CPUS[:2])).square().sum().backward()
+        adam.step()
+    for t in (layer.weight, adam.m[0], adam.v[0]):
+        assert [part.shape for part in shards(t)] == [(2, 6), (2, 6)]
+
+
 def test_a_saved_divided_tensor_is_loaded_whole(tmp_path: Path):
     a = numbers((5, 3)).astype("float32")
     nn.state.safe_save({"x": Tensor(a).shard(CPUS[:2])}, tmp_path / "x.safetensors")
