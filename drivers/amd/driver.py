@@ -14,15 +14,18 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from drivers.amd.device import AmdDevice
-from drivers.amd.process import AmdProcess
-from drivers.amd.quirks import AmdQuirks
 from drivers.kernel import Kernel
 from drivers.shared.driver import Linux, absent, opens
 from hcq.config import config
 from hcq.driver import DeviceInfo, Tool
 from hcq.errors import HcqError
+
+if TYPE_CHECKING:  # heavy: a process without such a GPU loads none of it
+    from drivers.amd.device import AmdDevice
+    from drivers.amd.process import AmdProcess
+    from drivers.amd.quirks import AmdQuirks
 
 _NODE = "/dev/kfd"
 

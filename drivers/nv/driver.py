@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from drivers.kernel import Kernel
-from drivers.nv.device import NvDevice
-from drivers.nv.quirks import NvQuirks
-from drivers.nv.rm import Card
 from drivers.shared.driver import Linux, absent, opens
 from hcq.config import config
 from hcq.driver import DeviceInfo, Tool
 from hcq.errors import HcqError
+
+if TYPE_CHECKING:  # heavy: a process without such a GPU loads none of it
+    from drivers.nv.device import NvDevice
+    from drivers.nv.quirks import NvQuirks
+    from drivers.nv.rm import Card
 
 _ASSEMBLER = Tool(
     "PTX assembler",

@@ -29,3 +29,15 @@ def test_importing_the_frontend_takes_few_calls_and_loads_no_large_module() -> N
         events, *heavy = done.stdout.split()
         assert heavy == []
     assert int(events) <= MOST
+
+
+def test_a_machine_without_a_gpu_loads_neither_of_their_drivers() -> None:
+    text = """
+import sys
+import frontend
+device = frontend.ones(2).device
+print(device, *[name for name in ("drivers.nv.device", "drivers.amd.device") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    device, *loaded = done.stdout.split()
+    assert loaded == ([] if device == "cpu" else [f"drivers.{device.partition(':')[0]}.device"])
