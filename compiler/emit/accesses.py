@@ -17,6 +17,7 @@ from compiler.dtype import dtypes, storage_type
 from compiler.emit import conversions, indexing
 from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
+from compiler.ir import narrowing
 from compiler.ir.ops import Ops
 from compiler.nest.kernel_shape import MOST_STRIDE
 from compiler.nest.register_tile import APART, FEWEST
@@ -85,7 +86,7 @@ class Memory:
             transposed_column = self._load_transposed(node)
             if transposed_column is not None:
                 return transposed_column
-        stored = self.read(node.src[0], node.src[1], mask)
+        stored = self.read(node.src[0], node.src[1], mask, short=self._short(node))
         if node in self.ahead and mask is None:
             self.fetch(node, lines=True)
         return conversions.unpack(self.b, stored, node.dtype)
@@ -111,7 +112,12 @@ class Memory:
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""
         mask = self._mask(node)
-        return self.read(node.src[0], node.src[1], mask)
+        return self.read(node.src[0], node.src[1], mask, short=self._short(node))
+
+    @staticmethod
+    def _short(node: UOp) -> bool:
+        """Return whether the index of a LOAD with computed parts is in int32 where its mask is true."""
+        return len(node.src) > 2 and narrowing.is_short(node.src[1], node.src[2])
 
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask; None is true.
@@ -207,8 +213,11 @@ class Memory:
                 line = self.b.both(line, self.index.mask(guard))
         return line
 
-    def read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
-        """Return the elements of a buffer at an index, of the type in memory; 0 where the mask is false."""
+    def read(self, buffer: UOp, index: UOp, mask: Line | None, *, short: bool = False) -> Line:
+        """Return the elements of a buffer at an index, of the type in memory; 0 where the mask is false.
+
+        With `short` the index is from 0 to the largest int32 where the mask is true.
+        """
         b, ix = self.b, self.index
         kind = storage_type(buffer.dtype)
         pointer = ix.buffer(buffer.arg)
@@ -220,7 +229,7 @@ class Memory:
         if place.stride == 0:
             if mask is not None and buffer.arg in self.written:
                 return self._read_if(kind, self.index.address(pointer, place, kind), mask, token)
-            return self._read_once(kind, pointer, place, mask, token)
+            return self._read_once(kind, pointer, place, mask, token, short=short)
         address = self._within(pointer, place, kind, mask)
         if place.stride == -1:
             flipped = None if mask is None else self._reversed(mask)
@@ -302,7 +311,7 @@ class Memory:
 
     def _read_once(
         self, kind: DType, pointer: Line, place: indexing.AccessPlace, mask: Line | None,
-        token: tuple[Line, ...]
+        token: tuple[Line, ...], *, short: bool = False
     ) -> Line:  # fmt: skip
         """Load an element, or a vector with one mask; where it is false, load the first element and use 0."""
         b, lanes = self.b, place.lanes if place.stride else 1
@@ -311,6 +320,8 @@ class Memory:
             return b.line("load", kind, lanes, (self.index.address(pointer, place, kind), *token), policy)
         some = b.any(mask)
         where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
+        if short:
+            where = indexing.resized(b, indexing.resized(b, where, dtypes.uint32), dtypes.int64)
         read = b.line("load", kind, lanes, (b.offset(pointer, where, kind), *token), policy)
         return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0, lanes))
 

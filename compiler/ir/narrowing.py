@@ -6,7 +6,10 @@ is int64 only by its last step: a constant, a coordinate or a conversion. An ope
 and whose result fits is computed in int32 and converted: the conversion makes a short value again, so it
 moves to the end of the kernel, where the value is stored.
 
-Not here: values that are int64 in memory, which stay so. Next: `fold`, the caller.
+Values that are int64 in memory stay so, but an index made of them is short where its mask is true
+(`is_short`): places in buffers of up to 2**31 - 1 elements.
+
+Next: `fold`, the caller; `compiler.emit.accesses`, which writes the index of a masked access.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
+from compiler.ir import index as symbolic
 from compiler.ir.infer import corners
 from compiler.ir.ops import COMPARE, Ops
 from compiler.ir.uop import UOp, const, uop
@@ -72,3 +76,26 @@ def narrowed_sum(op: str, value: UOp, ranges: Sequence[UOp]) -> UOp | None:
     count = math.prod([r.arg[1] for r in ranges])
     most = count * max(abs(found.vmin), abs(found.vmax))
     return found if op is Ops.ADD and most <= _INT.max else None
+
+
+def is_short(index: UOp, mask: UOp) -> bool:
+    """Return whether an index that may exceed int32 is from 0 to the largest int32 where a mask is true."""
+    if index.vmin >= _INT.min and index.vmax <= _INT.max:
+        return False
+    least: dict[UOp, int] = {}
+    most: dict[UOp, int] = {}
+    for part in symbolic.parts_of(mask):
+        if part.op is Ops.ILT:
+            terms, constant = symbolic.terms_of(part.src[0])
+            (atom, factor), *others = terms.items()
+            if not others and factor == 1:
+                most[atom] = part.arg - constant - 1
+            elif not others and factor == -1:
+                least[atom] = constant + 1 - part.arg
+    terms, low = symbolic.terms_of(index)
+    high = low
+    for atom, factor in terms.items():
+        first, last = max(atom.vmin, least.get(atom, atom.vmin)), min(atom.vmax, most.get(atom, atom.vmax))
+        low += factor * (first if factor > 0 else last)
+        high += factor * (last if factor > 0 else first)
+    return low >= 0 and high <= _INT.max

@@ -45,6 +45,8 @@ AHEAD = 256.0
 """Size of the reorder window in instructions: rows of fewer instructions overlap."""
 CHAIN, HIDDEN = 0.15, 8
 """Cycles of an operation of a block that no other block hides, and operations that are hidden."""
+GATHERED = 16.0
+"""Cycles in which a block without sums waits for loads at computed indices, beside the loads themselves."""
 LINE = 64
 """Bytes of a line of the caches."""
 WHOLE = 0.7
@@ -418,7 +420,7 @@ class Model:
             lines = max(lines, inner.lines)
         overlaps = split.vector is not None and not self.kernel.families
         point = 0.0 if overlaps else self.costs.block_cycles
-        rows = memory = 0.0
+        rows = memory = waited = 0.0
         aligned = split.vector is None or split.aligned(split.vector)
         for a in (*self.kernel.loads, *self.kernel.stores):
             kind = self.kind(a, split.vector, split, split.lanes, aligned=aligned)
@@ -429,6 +431,8 @@ class Model:
                 rows += (NEAR_ROW if near else ANOTHER_ROW) * (times / split.upcast.get(split.vector, 1) - 1)
                 if self.costs.l2_bytes_per_cycle and overlaps and not near:
                     memory += times * split.lanes * a.itemsize / self.costs.l2_bytes_per_cycle
+            elif kind == "scattered" and not self.threaded and _is_computed(a):
+                waited = GATHERED
         copies = math.prod(split.upcast.values())
         if self.threaded:
             point += copies * self.kernel.ops / self.target.fma_per_cycle
@@ -436,7 +440,7 @@ class Model:
             cycles += self._operations(split, blocks) / self.target.fma_per_cycle
         if overlaps:
             chain = 0.0 if self.threaded else CHAIN * max(0.0, self.kernel.ops - HIDDEN)
-            point = max(point, memory) + self.costs.block_cycles_without_sums + chain
+            point = max(point, memory) + self.costs.block_cycles_without_sums + chain + waited
         point += rows
         times = math.prod(blocks.values())
         lines = max(lines, copies * (self.kernel.ops + len(self.kernel.loads)))
@@ -459,6 +463,11 @@ class Model:
 
     def _busy(self, along: list[UOp | None]) -> int:
         return max([min(self.width, r.arg[1]) for r in along if r is not None], default=1)
+
+
+def _is_computed(access: KernelAccess) -> bool:
+    """Return whether a part of an access's index is loaded or computed."""
+    return any(atom.op is Ops.INDEXOF for atom in symbolic.atoms_of((access.index,)))
 
 
 def picks(family: Family) -> bool:

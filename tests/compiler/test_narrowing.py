@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from compiler.dtype import DType, dtypes
-from compiler.ir import fold, graph
+from compiler.ir import fold, graph, narrowing
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import UOp, const, uop
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor
+from hcq.config import override
 
 I32, I64 = dtypes.int32, dtypes.int64
 ELEMENTWISE = ("add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "eq")
@@ -94,3 +95,34 @@ def test_sums_and_extremes_of_converted_values_are_those_of_64_bits():
     edges = Tensor(EDGES).realize().long()
     assert (edges.sum().item(), (-edges).amax().item()) == (int(EDGES.sum(dtype=np.int64)), 2**31)
     assert (edges.amin() - 1).item() == -(2**31) - 1
+
+
+def test_an_index_is_short_where_its_mask_bounds_the_loaded_place():
+    place = uop(Ops.INDEXOF, dtypes.index, (LONG,), (I64.min, I64.max))
+    column = symbolic.loop(1, 64)
+
+    def index(factor: int, sign: int = 1) -> UOp:
+        return symbolic.dot((place, column), (sign * factor, 1))
+
+    inside = symbolic.both(symbolic.ge(place, 0), symbolic.lt(place, 4096))
+    assert narrowing.is_short(index(64), inside)
+    assert narrowing.is_short(index(2**19 - 1), inside)  # the last is 2**31 - 2**19 - 4096 + 64
+    assert not narrowing.is_short(index(2**19 + 2**9), inside)
+    assert not narrowing.is_short(index(64, -1), inside)
+    assert not narrowing.is_short(index(64), symbolic.lt(place, 4096))
+    assert not narrowing.is_short(index(64), symbolic.ge(place, 0))
+    assert not narrowing.is_short(column, inside)  # its bounds are known without the mask
+
+
+@pytest.mark.parametrize("device", ["cpu", "amd-emu:gfx1100", "nv-emu:sm_90"])
+def test_places_beyond_32_bits_read_zeros(device: str):
+    far = [2**32 + 1, -(2**32) + 1, 2**31, -(2**63), 2**63 - 1, 8, -9]
+    halves = [
+        Tensor([f(n, 2) for n in (3, -1, *far)], device=device) for f in (operator.floordiv, operator.mod)
+    ]
+    places = (halves[0] * 2 + halves[1]).realize()
+    x = Tensor(np.arange(1.0, 17.0, dtype=np.float32).reshape(8, 2), device=device)
+    with override(validate=False):
+        rows, taken = x[places].realize(), (x.reshape(-1)[:8] * 2).realize().take(places).realize()
+    assert rows.tolist() == [[7.0, 8.0], [15.0, 16.0]] + [[0.0, 0.0]] * len(far)
+    assert taken.tolist() == [8.0, 16.0] + [0.0] * len(far)
