@@ -15,13 +15,13 @@ Not here: the plan and how weights become an operand (`plan.online_product`), co
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.emit.fragments import Fragments, MatrixFragments, WordFragments, lane_number, matrix_lane
 from compiler.emit.products import multiplied, vector_of
-from compiler.emit.shared_tiles import SharedTile, TileRing, block_start, in_rings
+from compiler.emit.shared_tiles import SharedTile, TileRing, block_start
+from compiler.emit.staged_sum import in_blocks, tile_of
 from compiler.emit.workgroup_reduce import exchanged
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from compiler.emit.accesses import Memory
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
+    from compiler.emit.shared_tiles import Pieces
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis, Online, Stage
 
-T = TypeVar("T")
 _F32 = dtypes.float32
 
 
@@ -86,8 +86,7 @@ class OnlineSum:
         e, b, online = self.e, self.b, self.online
         units = [e.units.get(axis.range) for axis in (self.rows, self.columns)]
         here = {u: e.env.get(u, 0) for u in units if u is not None}
-        write = self._in_tiles if self.stages[0].mechanism == "vector loads" else self._in_rings
-        state = write()
+        state = self._in_blocks()
         totals = [self._over_lanes(total, self._sum) for total in state.totals]
         for row, (total, most) in enumerate(zip(totals, state.largest, strict=True)):
             self._at(units[0], row)
@@ -132,86 +131,70 @@ class OnlineSum:
         every = [exchanged(self.b, x, 0, active) for x in self.b.each(total)]
         return self.b.line("vector", total.dtype, total.lanes, tuple(every))
 
-    # The loops over blocks of keys.
+    # The loop over blocks of keys.
 
     def _block_of(self, number: Line) -> UOp:
         """Return the first key of a block as an index."""
         return block_start(self.e, number, self.key.count, self.key.block)
 
-    def _in_rings(self) -> _State:
-        """Write the loop with asynchronous copies: those of later blocks run while a block is multiplied."""
-        b, stages, many = self.b, self.stages, len(self.online.scores)
-        tiles = [TileRing(self.e, self.memory, s, s.ranges[-1], self._staged(s)) for s in stages]
-        lane = matrix_lane(self.e)
-        self._read(
-            [MatrixFragments(self.e, self.op, t, lane, columns=n >= many) for n, t in enumerate(tiles)]
-        )
-        (begin, count), copied = self._blocks(), b.index(0)
-        count = b.alu("sub", count, begin)
+    def _in_blocks(self) -> _State:
+        """Write the loop, after the copy of the queries."""
+        b, many = self.b, len(self.online.scores)
+        tiles = [tile_of(self.e, self.memory, s, s.ranges[-1], self._staged(s)) for s in self.stages]
+        self._read(tiles)
+        (begin, end), copied, keys = self._blocks(), b.index(0), tiles[many : 2 * many]
 
-        def copy(number: Line, slot: Line) -> None:
+        def load(tile: SharedTile | TileRing, number: Line, slot: Line | None) -> Pieces:
             start = self._block_of(b.add(number, begin))
-            for ring in tiles[many : 2 * many]:
-                self._from(start, partial(ring.copy, symbolic.ZERO, slot))
-            for ring in tiles[2 * many :]:
-                ring.copy(start, slot)
+            if tile not in keys:
+                return tile.load(start, slot)
+            starts, key = self.e.index.starts, self.key.range
+            before, starts[key] = starts[key], start
+            loaded = tile.load(symbolic.ZERO, slot)
+            self.e.index.starts[key] = before
+            return loaded
 
         def start() -> list[Line]:
             nonlocal copied
-            b.line("wait", dtypes.bool, 1, (), stages[-1].depth - 1)
-            copied = b.line("barrier", dtypes.bool, 1)
+            if isinstance(tiles[0], TileRing):
+                b.line("wait", dtypes.bool, 1, (), self.stages[-1].depth - 1)
+                copied = b.line("barrier", dtypes.bool, 1)
             return self._initial()
 
         def block(number: Line, carried: list[Line], token: Line, later: Callable[[], None]) -> list[Line]:
             later()
             return self._block(self._state(carried), b.add(number, begin), token, copied).lines()
 
-        for ring in tiles[:many]:
-            ring.select(b.index(0))
-            ring.copy(symbolic.ZERO, b.index(0))
-        b.line("commit", dtypes.bool, 1)
-        rings = tiles[many:]
-        return self._state(in_rings(b, rings, count, least=0, copy=copy, start=start, block=block))
+        for query in tiles[:many]:
+            if isinstance(query, TileRing):
+                query.select(b.index(0))
+            pieces = query.load(symbolic.ZERO, b.index(0))
+            if isinstance(query, SharedTile):
+                query.store(pieces)
+        if isinstance(tiles[0], TileRing):
+            b.line("commit", dtypes.bool, 1)
+        else:
+            copied = b.line("barrier", dtypes.bool, 1)
+        count, others = b.alu("sub", end, begin), tiles[many:]
+        return self._state(in_blocks(b, others, count, least=0, load=load, start=start, block=block))
 
-    def _in_tiles(self) -> _State:
-        """Write the loop with vector loads: a block is loaded before all threads have used the one before."""
-        b, e, op, many = self.b, self.e, self.op, len(self.online.scores)
-        tiles = [SharedTile(e, s, s.ranges[-1], self._staged(s), dtypes.uint32) for s in self.stages]
-        for tile in tiles:  # outside the loop
-            tile.memory()
-        lane = lane_number(e, op)
-        maps = [(op.b, op.d.column)] * many + [(op.a, op.d.row)] * many
-        maps += [(self._value_map(), op.d.row)] * len(self.online.weighted)
-        self._read([WordFragments(e, op, t, *each, lane) for t, each in zip(tiles, maps, strict=True)])
-        for tile in tiles[:many]:
-            tile.store(tile.load(symbolic.ZERO, e.value))
-        copied = b.line("barrier", dtypes.bool, 1)
-        loop = b.enter_loop(*self._blocks(), 1, b.cursor)
-        state = self._state([b.carry(loop, value) for value in self._initial()])
-        start, later = self._block_of(loop.index), tiles[many:]
-        loaded = [self._from(start, partial(t.load, symbolic.ZERO, e.value)) for t in later[:many]]
-        loaded += [t.load(start, e.value) for t in later[many:]]
-        b.line("barrier", dtypes.bool, 1)  # other threads still read the tiles of the block before
-        for tile, words in zip(later, loaded, strict=True):
-            tile.store(words)
-        state = self._block(state, loop.index, b.line("barrier", dtypes.bool, 1), copied)
-        return self._state(b.leave_loop(loop, state.lines()))
-
-    def _read(self, readers: Sequence[Fragments]) -> None:
+    def _read(self, tiles: Sequence[SharedTile | TileRing]) -> None:
         """Set the readers of the tiles."""
-        many = len(self.online.scores)
+        e, op, many = self.e, self.op, len(self.online.scores)
+        rings = [tile for tile in tiles if isinstance(tile, TileRing)]
+        readers: list[Fragments] = []
+        if rings:
+            place = matrix_lane(e)
+            readers += [MatrixFragments(e, op, r, place, columns=n >= many) for n, r in enumerate(rings)]
+        else:
+            lane, maps = lane_number(e, op), [(op.b, op.d.column)] * many + [(op.a, op.d.row)] * many
+            maps += [(self._value_map(), op.d.row)] * len(self.online.weighted)
+            words = [tile for tile in tiles if isinstance(tile, SharedTile)]
+            readers += [WordFragments(e, op, t, *of, lane) for t, of in zip(words, maps, strict=True)]
         self.queries, self.keys, self.values = readers[:many], readers[many : 2 * many], readers[2 * many :]
         self.first = readers[0]
         self.row_at = {self.first.place(at): at for at in range(self.rows.upcast)}
         """For an operation and a part of D's register the row of the thread."""
-
-    def _from(self, start: UOp, copy: Callable[[], T]) -> T:
-        """Return the result of `copy` for the block of keys that begins at an index."""
-        starts, key = self.e.index.starts, self.key.range
-        before, starts[key] = starts[key], start
-        done = copy()
-        self.e.index.starts[key] = before
-        return done
 
     def _staged(self, stage: Stage) -> int:
         """Return the values of the sum in a tile."""

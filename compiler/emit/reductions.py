@@ -15,11 +15,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from compiler.emit import conversions, isel, linear, products
+from compiler.emit import conversions, isel, linear, products, staged_sum
 from compiler.emit.accesses import rows_of
 from compiler.emit.online_sum import OnlineSum
 from compiler.emit.partials import RowScratch
-from compiler.emit.staged_sum import StagedSum
 from compiler.emit.workgroup_reduce import Total, over_threads
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
@@ -106,7 +105,7 @@ class Reductions:
             OnlineSum(e, self.memory, e.plan.online).run()
             return
         if e.plan.reductions[bound_ranges(node, e.free)].staged:
-            StagedSum(e, self.memory, node).run()
+            staged_sum.write(e, self.memory, node)
             return
         family = self.families[self._family(node)]
         units = e.units_of(node)

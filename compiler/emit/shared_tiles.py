@@ -6,9 +6,7 @@ kernel that transposes copies to tiles, and loads across them (`fill`).
 
 Asynchronous copies fill a ring of tiles, whose rows are rows of global memory: values along the sum, or along
 the operand's axis. Pieces of 16 bytes are permuted within rows, so that copies and loads of fragments have no
-bank conflicts. In a loop over n tiles (`in_rings`) copies of later blocks run while a block is used. Those of
-the first n - 1 blocks start before the loop. Each round waits for its block and for all threads, starts the
-copies to the tiles that the round before has used, and uses its block; so one barrier a round is enough.
+bank conflicts.
 
 Not here: the choice of the tiles (`plan.shared_product`, `plan.transposes`), the products (`products`). Next:
 `staged_sum` and `linearize`, the callers.
@@ -28,16 +26,21 @@ from compiler.nest.kernel_shape import inner_nodes
 from compiler.targets.shared.matrix import PIECE, SharedOperand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from compiler.dtype import DType
     from compiler.emit.accesses import Memory
-    from compiler.emit.builder import Builder
     from compiler.emit.emitter import Emitter
     from compiler.emit.linear import Line
     from compiler.ir.uop import UOp
     from compiler.nest.loop_nest import Axis, Stage
 
+    Pieces = list[tuple[UOp, UOp, list[Line]]]
+    """What a thread has loaded of a tile, (row, place, words) of each piece; none of asynchronous copies.
+
+    Rows and places are over ranges that are bound, and the words are vectors along the axis, or single words
+    of successive rows.
+    """
 
 PAIRS = 4
 """Threads whose pairs of vectors of 16 bytes use all 32 banks of shared memory once."""
@@ -59,6 +62,8 @@ class SharedTile:
         self.block = block
         self.pitch = self.axis.block + stage.layout.pad
         self.dtype = dtype
+        self.value = e.value
+        """Returns the operand at the current position, as one value or a vector."""
         self.turns: dict[UOp, UOp] = {}
         """For the index of a row the number by which its places are permuted."""
         tag = e.plan.shared_stages().index(stage)
@@ -103,13 +108,8 @@ class SharedTile:
             out.append(vector)
         return out
 
-    def load(self, start: UOp, value: Callable[[UOp], Line]) -> list[tuple[UOp, UOp, list[Line]]]:
-        """Load this thread's part of the tile whose values of `k` begin at `start`.
-
-        `value` returns the operand at the current position, as one value or a vector. Return (row, place,
-        words) of each piece: rows and places are over ranges that are bound, and the words are vectors along
-        the axis, or single words of successive rows.
-        """
+    def load(self, start: UOp, _slot: Line | None = None) -> Pieces:
+        """Load this thread's part of the tile whose values of `k` begin at `start`."""
         e, ix, stage = self.e, self.e.index, self.stage
         r, k = self.axis.range, self.k
         out = []
@@ -131,7 +131,7 @@ class SharedTile:
                     opened = (k, first, along_sum, k.arg[1]), (r, where, not along_sum, self.axis.size)
                     for moved, begin, vector, size in opened if stage.across is None else opened[::-1]:
                         scope.open(moved, begin, lane if vector else symbolic.ZERO, size)
-                    values.append(self._masked(value(stage.value)))
+                    values.append(self._masked(self.value(stage.value)))
                 out.append((word, place, self._words(values, along_sum=along_sum)))
         return out
 
@@ -186,7 +186,7 @@ class SharedTile:
             return [words]
         return [b.shuffle(words, words, range(at, at + widest)) for at in range(0, stage.lanes, widest)]
 
-    def store(self, pieces: list[tuple[UOp, UOp, list[Line]]]) -> None:
+    def store(self, pieces: Pieces) -> None:
         """Store the pieces of `load`."""
         along_sum = self.stage.along == "sum" and self.stage.lanes > 1
         for word, place, words in pieces:
@@ -240,7 +240,8 @@ def fill(e: Emitter, memory: Memory, stages: Sequence[Stage]) -> None:
         assert stage.across is not None
         kind = storage_type(stage.value.dtype)
         tile = SharedTile(e, stage, stage.across, e.axes[stage.across].block, kind)
-        tile.store(tile.load(e.index.starts[stage.across], memory.stored))
+        tile.value = memory.stored
+        tile.store(tile.load(e.index.starts[stage.across]))
         tiles.append(tile)
     token = e.b.line("barrier", dtypes.bool, 1)
     for tile in tiles:
@@ -333,8 +334,9 @@ class TileRing:
         first = symbolic.dot((row, panel), (self.pitch, self.pitch * self.outer))
         return symbolic.mod(along, self.pitch), turned, first
 
-    def copy(self, begin: UOp, slot: Line) -> None:
+    def load(self, begin: UOp, slot: Line | None) -> Pieces:
         """Start this thread's copies to a place of the ring; the tile begins at the value `begin` of `k`."""
+        assert slot is not None
         e, ix, b = self.e, self.e.index, self.b
         r, k = self.axis.range, self.k
         with e.range_scope((r, k)) as scope:
@@ -365,6 +367,7 @@ class TileRing:
                 to = self.address(tile, row, along)
                 size = () if mask is None else (b.select(mask, b.index(BYTES), b.index(0)),)
                 b.line("copy", dtypes.bool, 1, (to, origin, *size))
+        return []
 
     def fragments(self, place: tuple[UOp, int], summed: tuple[UOp, int], token: Line) -> Line:
         """Load the four matrices of which each lane addresses the row at (place, sum) in the tile.
@@ -375,46 +378,3 @@ class TileRing:
         base = self.address(self.tile(), row, symbolic.add(along, symbolic.const(near)))
         address = self.b.offset(base, self.b.index(far * self.pitch), dtypes.uint16)
         return self.b.line("fragments", dtypes.uint32, 4, (address, token), not self.along_sum)
-
-
-def in_rings(
-    b: Builder, rings: Sequence[TileRing], count: Line, *, least: int, copy: Callable[[Line, Line], None],
-    start: Callable[[], list[Line]],
-    block: Callable[[Line, list[Line], Line, Callable[[], None]], list[Line]]
-) -> list[Line]:  # fmt: skip
-    """Write the loop over `count` blocks of a sum, at least `least`; return the values after it.
-
-    `copy(number, slot)` starts the copies of a block to a place of the rings. `start()` returns the values
-    before the first block. `block(number, values, token, later)` returns those after a block, whose tiles are
-    filled at `token`, and calls `later` once where the copies of a later block may start: all threads have
-    used the tiles of the round before.
-    """
-    depth = rings[0].stage.depth
-    ahead = b.enter_loop(b.index(0), b.index(depth - 1), 1, b.cursor)
-    branch = b.enter_branch(b.cmp("slt", ahead.index, count)) if least < depth - 1 else None
-    copy(ahead.index, ahead.index)
-    if branch is not None:
-        b.leave_branch(branch)
-    b.line("commit", dtypes.bool, 1)
-    b.leave_loop(ahead, [])
-    values = start()
-    loop = b.enter_loop(b.index(0), count, 1, b.cursor)
-    carried = [b.carry(loop, value) for value in values]
-    slot, free = b.carry(loop, b.index(0)), b.carry(loop, b.index(depth - 1))
-    for ring in rings:
-        ring.select(slot)
-    b.line("wait", dtypes.bool, 1, (), depth - 2)
-    if rings[0].stage.layout.panel:  # operations read the tiles themselves
-        b.line("publish", dtypes.bool, 1)
-
-    def later() -> None:
-        number = b.add(loop.index, b.index(depth - 1))
-        branch = b.enter_branch(b.cmp("slt", number, count))
-        copy(number, free)
-        b.leave_branch(branch)
-        b.line("commit", dtypes.bool, 1)
-
-    following = block(loop.index, carried, b.line("barrier", dtypes.bool, 1), later)
-    after = b.add(slot, b.index(1))
-    after = b.select(b.cmp("eq", after, b.index(depth)), b.index(0), after)
-    return b.leave_loop(loop, [*following, after, slot])[: len(values)]
