@@ -14,11 +14,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler import cache, stats
+from compiler import cache, stats, winners
 from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
 from compiler.ir.serialize import kernel_key
 from compiler.plan.choice import from_text, to_text
-from compiler.search import winners
 from compiler.targets import target_of
 from hcq.config import config
 from hcq.errors import CompileError, HcqError

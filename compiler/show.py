@@ -14,14 +14,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from compiler import llvm
+from compiler import llvm, winners
 from compiler.emit import linear
 from compiler.ir.naming import kernel_name
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
 from compiler.nest.loop_nest import Step
 from compiler.pipeline import steps
-from compiler.search import winners
 from compiler.targets import target_of
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""Find the roles of a product's operands: which is broadcast over columns, and which is read in vectors.
+"""Find the operands of a kernel's sum of products, and on the host which is broadcast over columns.
 
-A contraction is one sum of products of two operands. Some output ranges occur in one operand only (rows of a
-matrix product), and some in the other only (columns).
+Some output ranges occur in one operand only (rows of a matrix product), and some in the other only (columns).
+`operands_of` finds both, for every target. On the host, one operand is broadcast over the columns, and the
+other is read in vectors along them (`Contraction`).
 
-Not here: products on targets with shared memory (`plan.shared_product`). Next: `plan.contraction`, the
-caller, which plans a contraction.
+Next: `plan.contraction`, which plans a contraction; `plan.matrix_product`, products on targets with shared
+memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import KEPT, by_number
@@ -34,6 +35,42 @@ FAR_STORES = 512
 """Products of one output from which on the time of stores that are not in rows does not matter."""
 _COMPUTED = BINARY | UNARY | {Ops.WHERE, Ops.CAST, Ops.IVALUE, Ops.BITCAST}
 """Operations that compute a value; all others of an operand are loads, constants and index arithmetic."""
+
+
+class Operands(NamedTuple):
+    """The operands of a kernel's one sum of products, or sum over words."""
+
+    family: Family
+    node: UOp
+    """The REDUCE."""
+    x: UOp
+    y: UOp
+    own: tuple[list[UOp], list[UOp]]
+    """The output ranges on which x alone depends, and those of y alone, by number."""
+
+
+def operands_of(kernel: KernelShape) -> Operands | None:
+    """Return the operands of a kernel's sum of products of floats or words; None for any other kernel.
+
+    Beside a sum over words there may be the sum of one operand (`rewrite.packed_dot`).
+    """
+    families = kernel.families
+    if len(families) == 2:
+        families = [f for f in families if any(n.src[0].op is Ops.DOT and multiplies(n) for n in f.nodes)]
+    if len(families) != 1 or len(families[0].nodes) != 1:
+        return None
+    (family,) = families
+    (node,) = family.nodes
+    value = node.src[0]
+    multiplied = value.op is Ops.DOT or (value.op is Ops.MUL and node.dtype.is_float)
+    if node.arg[0] != "ADD" or not multiplied or value.dtype is not node.dtype:
+        return None
+    x, y = value.src
+    if any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
+        return None
+    outputs = frozenset(kernel.outputs)
+    free_x, free_y = kernel.free[x] & outputs, kernel.free[y] & outputs
+    return Operands(family, node, x, y, (by_number(free_x - free_y), by_number(free_y - free_x)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +101,17 @@ def candidates(kernel: KernelShape) -> list[Contraction]:
     """Return the choices of rows and columns of a kernel, the likely best first.
 
     Empty for a kernel that is no contraction, and for one of few products (`LEAST_WORK`, `LEAST_SUM`,
-    `LEAST_SIZE`). Beside a sum over words there may be the sum of one operand (`rewrite.packed_dot`).
+    `LEAST_SIZE`).
     """
-    families = kernel.families
-    if len(families) == 2:
-        families = [f for f in families if any(n.src[0].op is Ops.DOT and multiplies(n) for n in f.nodes)]
-    if len(families) != 1 or len(families[0].nodes) != 1:
+    operands = operands_of(kernel)
+    if operands is None:
         return []
-    (family,) = families
-    (node,) = family.nodes
-    value = node.src[0]
-    multiplied = value.op is Ops.DOT or (value.op is Ops.MUL and node.dtype.is_float)
-    if node.arg[0] != "ADD" or not multiplied:
+    family, node, x, y, (mine, theirs) = operands
+    if family.trips < LEAST_SUM or family.trips * math.prod([r.arg[1] for r in kernel.outputs]) < LEAST_WORK:
         return []
-    x, y = value.src
-    if value.dtype is not node.dtype or any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
-        return []
-    work = family.trips * math.prod([r.arg[1] for r in kernel.outputs])
-    if family.trips < LEAST_SUM or work < LEAST_WORK:
-        return []
-    outputs = frozenset(kernel.outputs)
-    free_x, free_y = kernel.free[x] & outputs, kernel.free[y] & outputs
     found: list[Contraction] = []
-    for broadcast, streamed, rows, columns in (
-        (x, y, free_x - free_y, free_y - free_x),
-        (y, x, free_y - free_x, free_x - free_y),
-    ):
-        for r, c in product(by_number(rows), by_number(columns)):
+    for broadcast, streamed, rows, columns in ((x, y, mine, theirs), (y, x, theirs, mine)):
+        for r, c in product(rows, columns):
             if r.arg[1] >= LEAST_SIZE[0] and c.arg[1] >= LEAST_SIZE[1]:
                 others = tuple([o for o in kernel.outputs if o is not r and o is not c])
                 found.append(Contraction(family, node, r, c, broadcast, streamed, others))

@@ -5,7 +5,7 @@ to another process, and changed by one step. `tiling`, `contraction`, `shared_pr
 `transposes`, `phases` and `winograd` each make plans of one class of choices; the zeros and empty tuples of
 a choice leave a factor to the planner's estimate.
 
-Not here: plans (`nest.loop_nest`), which choices a kernel has (`compiler.search.space`). Next: `proposers`.
+Not here: plans (`nest.loop_nest`), which choices a kernel has (`frontend.tuning.space`). Next: `proposers`.
 """
 
 from __future__ import annotations

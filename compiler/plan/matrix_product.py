@@ -17,12 +17,12 @@ from compiler.dtype import HALF, dtypes, register_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import by_number
-from compiler.nest.kernel_shape import analyse, inner_nodes
+from compiler.nest.kernel_shape import analyse
+from compiler.nest.operand_roles import operands_of
 from compiler.plan.thread_vectors import in_row
 from compiler.rewrite.range_merging import replace_ranges
 
 if TYPE_CHECKING:
-
     from compiler.ir.uop import UOp
     from compiler.nest.kernel_shape import KernelShape
     from compiler.targets.shared.matrix import MatrixOp
@@ -75,25 +75,13 @@ def product_of(kernel: KernelShape, target: Target) -> Product | None:
 
 def _find(kernel: KernelShape) -> tuple[UOp, list[UOp], list[UOp], frozenset[UOp]] | None:
     """Return the REDUCE of a sum of products, with the ranges of rows, of columns, and those summed."""
-    if len(kernel.families) != 1 or len(kernel.families[0].nodes) != 1 or kernel.in_place:
+    found = None if kernel.in_place else operands_of(kernel)
+    if found is None or not all(found.own) or register_type(found.node.dtype) is not dtypes.float32:
         return None
-    (family,) = kernel.families
-    (node,) = family.nodes
-    value = node.src[0]
-    if node.arg[0] != "ADD" or value.op is not Ops.MUL or value.dtype is not node.dtype:
-        return None
-    if register_type(node.dtype) is not dtypes.float32:
-        return None
-    x, y = value.src
-    if any(n.op is Ops.REDUCE for n in inner_nodes((x, y))):
-        return None
-    outputs = frozenset(kernel.outputs)
-    rows, columns = (by_number((kernel.free[a] & outputs) - kernel.free[b]) for a, b in ((x, y), (y, x)))
-    if not rows or not columns:
-        return None
+    rows, columns = found.own
     if _stored_along(kernel, rows[-1]) and not _stored_along(kernel, columns[-1]):
         rows, columns = columns, rows
-    return node, rows, columns, family.ranges
+    return found.node, rows, columns, found.family.ranges
 
 
 def _stored_along(kernel: KernelShape, r: UOp) -> bool:

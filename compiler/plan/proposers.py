@@ -5,7 +5,7 @@ before its own must be. That margin is there because estimates are uncertain. Fo
 planners of products and of splits are compared first, and the better proposal is that of the form.
 
 Not here: the plans (`contraction`, `shared_product`, `online_product`, `phases`, `tiling`, `transposes`,
-`winograd`), other choices than the estimated ones (`compiler.search.space`). Next: `compiler.pipeline`.
+`winograd`), other choices than the estimated ones (`frontend.tuning.space`). Next: `compiler.pipeline`.
 """
 
 from __future__ import annotations

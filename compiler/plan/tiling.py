@@ -87,7 +87,7 @@ def by_choice(kernel: KernelForm, target: Target, choice: SplitChoice) -> Propos
     except (KeyError, ValueError) as error:
         raise CompileError(
             f"wanted a choice over ranges {sorted(ranges)} and the sums of {len(shape.families)} families, "
-            f"saw {choice}; try one of compiler.search.space",
+            f"saw {choice}; try one of frontend.tuning.space",
             ast=kernel_key(shape.ast),
         ) from error
 

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.autograd import matrix_rules
 from frontend.evaluation.base import TensorBase
@@ -129,12 +130,16 @@ def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _place(x: TensorBase, axes: tuple[int, ...]) -> tuple[TensorBase, int]:
-    """Return each element's row-major position among the elements of its reduction, and their number."""
+    """Return each element's row-major position among the elements of its reduction, and their number.
+
+    The positions are int32 if all numbers up to twice the number of elements are: a kernel may store them.
+    """
     shape = x.expr.shape
-    place, count = coordinate(x, shape, axes[-1]), shape[axes[-1]]
+    dtype = dtypes.int32 if 2 * math.prod([shape[a] for a in axes]) < dtypes.int32.max else dtypes.int64
+    place, count = coordinate(x, shape, axes[-1], dtype), shape[axes[-1]]
     for a in reversed(axes[:-1]):
-        more = coordinate(x, shape, a)
-        step = constant(x, count, more.expr.dtype, shape)
+        more = coordinate(x, shape, a, dtype)
+        step = constant(x, count, dtype, shape)
         place = apply(Ops.ADD, None, apply(Ops.MUL, None, more, step), place)
         count *= shape[a]
     return place, count

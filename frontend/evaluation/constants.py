@@ -51,12 +51,12 @@ def suited(value: Number, dtype: DType) -> Number:
     return int(value)
 
 
-def coordinate(like: T, shape: Shape, axis: int) -> T:
-    """Return for each element of a shape its coordinate (int64) along one axis, on the device of `like`.
+def coordinate(like: T, shape: Shape, axis: int, dtype: DType = dtypes.int64) -> T:
+    """Return for each element of a shape its coordinate along one axis, on the device of `like`.
 
     Kernels compute with it in 32 bits where its bounds allow (`compiler.ir.narrowing`).
     """
-    return make(like, (source_expr(Ops.IOTA, (shape, axis), dtypes.int64, like.expr.device), ()))
+    return make(like, (source_expr(Ops.IOTA, (shape, axis), dtype, like.expr.device), ()))
 
 
 def spread(x: T, shape: tuple[int, ...]) -> T:

@@ -4,7 +4,7 @@ The inputs are the same for every plan. Memory after each output must stay as it
 reduction of floats must be equal to the bit; those with one may differ by a few units in the last place of
 the largest result, as the order of additions depends on the plan.
 
-Not here: which plans (`compiler.search.space`), protection from crashes (`process`).
+Not here: which plans (`frontend.tuning.space`), protection from crashes (`process`).
 """
 
 from __future__ import annotations

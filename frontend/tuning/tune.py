@@ -4,7 +4,7 @@ Kernels with a stored result are not searched again. A plan that fails is counte
 and printed from DEBUG=1 on, as is a kernel that cannot be measured (`unsearched`): it keeps the estimated
 plan.
 
-Not here: the beam (`compiler.search.beam`), the use of winners (`compiler.compile`). Next: `process`.
+Not here: the beam (`beam`), the use of winners (`compiler.compile`). Next: `process`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from compiler import stats
+from compiler import stats, winners
 from compiler.ir.naming import kernel_name
 from compiler.ir.serialize import kernel_key
 from compiler.plan.choice import brief, to_text
-from compiler.search import winners
-from compiler.search.beam import search
-from compiler.search.space import Space
 from compiler.targets import target_of
+from frontend.tuning.beam import search
 from frontend.tuning.process import FailedError, TuningProcess
+from frontend.tuning.space import Space
 from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
     from compiler.plan.proposal import Proposal
-    from compiler.search.winners import Found
     from compiler.targets.shared.target import Target
+    from compiler.winners import Found
 
 
 def tune(

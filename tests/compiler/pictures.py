@@ -15,8 +15,8 @@ from compiler.ir import index as symbolic
 from compiler.nest.loop_nest import Stage
 from compiler.pipeline import lower, planned
 from compiler.plan.choice import ProductChoice
-from compiler.search.space import Space
 from compiler.targets import target_of
+from frontend.tuning.space import Space
 from hcq.config import override
 from tests.compiler.host_kernel import ARCH, HostKernel
 from tests.compiler.kernels import load, loop, op, reduce, run, sink, store

@@ -11,8 +11,8 @@ import pytest
 from compiler.ir import index as symbolic
 from compiler.pipeline import lower, planned
 from compiler.plan.choice import ProductChoice
-from compiler.search.space import Space
 from compiler.targets import target_of
+from frontend.tuning.space import Space
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import load, loop, op, reduce, sink, store
 from tests.compiler.pictures import ARCHES, Convolution, run_plan

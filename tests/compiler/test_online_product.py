@@ -19,10 +19,10 @@ from compiler.pipeline import planned, steps
 from compiler.plan import online_product
 from compiler.rewrite.online_softmax import merged
 from compiler.schedule.scheduler import ScheduleItem, limits_on, schedule
-from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.evaluation.expr import uops
+from frontend.tuning.space import Space
 from frontend.tuning.trial import Trial
 from hcq.errors import CompileError
 

@@ -19,10 +19,10 @@ from compiler.pipeline import planned, planned_by
 from compiler.plan.choice import PartsChoice
 from compiler.rewrite.residue_classes import split_residues
 from compiler.schedule.scheduler import schedule
-from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.evaluation.expr import uops
+from frontend.tuning.space import Space
 from tests.compiler.kernels import load, number, op, reduce, sink, store
 
 if TYPE_CHECKING:

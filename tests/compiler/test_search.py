@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler import show
+from compiler import show, winners
 from compiler.compile import compile_kernel, compile_many, compile_uncached
 from compiler.ir.serialize import kernel_key
 from compiler.pipeline import planned_by
@@ -20,12 +20,11 @@ from compiler.plan.choice import (
     from_text,
     to_text,
 )
-from compiler.search import winners
-from compiler.search.beam import CONFIRMED, TRIES, search
-from compiler.search.space import Space
-from compiler.search.winners import Found
 from compiler.targets import target_of
+from compiler.winners import Found
+from frontend.tuning.beam import CONFIRMED, TRIES, search
 from frontend.tuning.count import instructions
+from frontend.tuning.space import Space
 from hcq.config import override
 from hcq.errors import CompileError, UsageError
 from tests.compiler.kernels import ARCH, load, loop, op, reduce, sink, store

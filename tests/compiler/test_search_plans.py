@@ -9,8 +9,8 @@ import pytest
 import hcq
 from compiler.pipeline import planned
 from compiler.plan.choice import brief
-from compiler.search.space import Space
 from compiler.targets import target_of
+from frontend.tuning.space import Space
 from frontend.tuning.trial import Trial
 from tests import oracle
 from tools.search import exhaustive, small

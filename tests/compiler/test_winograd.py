@@ -18,10 +18,10 @@ from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
 from compiler.plan.proposal import KernelForm, prepared
 from compiler.plan.winograd_roles import convolution_of
 from compiler.schedule.scheduler import schedule
-from compiler.search.space import Space
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.evaluation.expr import uops
+from frontend.tuning.space import Space
 from hcq.config import override
 from tests.compiler.host_kernel import ARCH, HostKernel
 from tests.compiler.kernels import load, op, sink, store

@@ -108,6 +108,7 @@ def test_a_pool_stores_the_places_of_its_maxima_for_its_gradient() -> None:
     (gradient,) = (x.max_pool2d(2) * g).sum().gradient(x)
     first, second = scheduled(gradient, "x86_64-v4")
     assert kept([first]) == [4 * 8 * 10 * 10]
+    assert [ref.dtype.name for ref in first.writes] == ["int32"]
     assert prod(x.shape) not in [prod(ref.shape) for ref in second.bufs if ref not in second.writes]
 
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import hcq
-from compiler import stats
+from compiler import stats, winners
 from compiler.ir.serialize import kernel_key
 from compiler.plan.choice import ProductChoice, SplitChoice, to_text
-from compiler.search import winners
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.tuning.count import instructions

@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING, cast
 
 from compiler.plan.choice import brief
-from compiler.search.space import Space
 from compiler.targets import arch_for, target_of
+from frontend.tuning.space import Space
 from tools.search import choose, exhaustive, small
 from tools.search.shapes import FIRST, SECOND, shapes
 

@@ -62,7 +62,7 @@ def gpt() -> list[Tensor]:
     words, places, norm = nn.Embedding(_WORDS, 256), nn.Embedding(128, 256), nn.LayerNorm(256)
     head = nn.Linear(256, _WORDS, bias=False)
     _in_memory([layers, words, places, norm, head])
-    x = words(_zeros(1, 128, dtype="int32")) + places(Tensor.arange(128).reshape(1, -1))
+    x = words(_zeros(1, 128, dtype="int64")) + places(Tensor.arange(128).reshape(1, -1))
     return [head(norm(x.sequential(layers)))]
 
 
@@ -104,7 +104,7 @@ def mnist() -> Callable[[], list[Tensor]]:
         nn.BatchNorm(64), Tensor.max_pool2d, lambda x: x.flatten(1), nn.Linear(576, 10),
     ]  # fmt: skip
     optimiser = nn.optim.Adam(_in_memory(net))
-    x, y = _zeros(128, 1, 28, 28), _zeros(128, dtype="int32")
+    x, y = _zeros(128, 1, 28, 28), _zeros(128, dtype="int64")
 
     def step() -> list[Tensor]:
         with Tensor.train():

@@ -38,7 +38,7 @@ def layer_norm() -> Callable[[], object]:
 
 def cross_entropy() -> Callable[[], object]:
     """Return the step of a cross entropy and its gradient."""
-    x, y = _zeros(512, 1000), Tensor.zeros(512, dtype="int32").contiguous().realize()
+    x, y = _zeros(512, 1000), Tensor.zeros(512, dtype="int64").contiguous().realize()
 
     def step() -> None:
         loss = x.sparse_categorical_crossentropy(y)
@@ -50,7 +50,7 @@ def cross_entropy() -> Callable[[], object]:
 def embedding() -> Callable[[], object]:
     """Return the step of the gradient of an embedding's table."""
     table, g = _zeros(4096, 256), _zeros(8, 128, 256)
-    index = Tensor.zeros(8, 128, dtype="int32").contiguous().realize()
+    index = Tensor.zeros(8, 128, dtype="int64").contiguous().realize()
 
     def step() -> None:
         (table[index] * g).sum().gradient(table)[0].realize()

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 import hcq
 from compiler.plan.choice import brief
-from compiler.search.space import Space
 from compiler.targets import arch_for, target_of
+from frontend.tuning.space import Space
 from frontend.tuning.trial import Trial
 from hcq.config import override
 from tools.search import exhaustive

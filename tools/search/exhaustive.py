@@ -2,7 +2,7 @@
 
 The cost model is compared with the best of them (`choose`), and all of them must compute the same (`check`).
 
-Not here: the choices that a search of `BEAM` walks along (`compiler.search.space`). Next: `choose`, `check`.
+Not here: the choices that a search of `BEAM` walks along (`frontend.tuning.space`). Next: `choose`, `check`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from compiler.nest.operand_roles import candidates
 from compiler.plan import contraction
 from compiler.plan.choice import ProductChoice, SplitChoice, StagedChoice
-from compiler.search.space import COPIED, PIECES, distinct, sums_of
+from frontend.tuning.space import COPIED, PIECES, distinct, sums_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from compiler.nest.kernel_shape import KernelShape
     from compiler.plan.choice import Choice, Numbers
     from compiler.plan.proposal import KernelForm, Proposal
-    from compiler.search.space import Space
+    from frontend.tuning.space import Space
 
 COPIES = (2, 4, 8)
 """Unrolled copies of vectors along a range."""

@@ -3,7 +3,7 @@
 An entry is found by the kernel's text, the architecture, the settings of the target, the digest of the
 compiler and the width of the beam. With `BEAM=n` the compiler plans by it; without an entry, by the estimate.
 
-Not here: the search (`beam`), compiled kernels (`compiler.cache`).
+Not here: the search (`frontend.tuning.beam`), compiled kernels (`compiler.cache`).
 """
 
 from __future__ import annotations

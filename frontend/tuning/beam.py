@@ -4,21 +4,21 @@
 repeats until a round brings no gain or the limit of measurements is reached. It is deterministic apart from
 the times.
 
-Not here: the candidates (`space`), the measurement (`frontend.tuning`), the store of results (`winners`).
+Not here: the candidates (`space`), the measurement (`trial`), the store of results (`compiler.winners`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.search.winners import Found
+from compiler.winners import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from compiler.plan.choice import Choice
     from compiler.plan.proposal import Proposal
-    from compiler.search.space import Space
+    from frontend.tuning.space import Space
 
 GAIN = 0.02
 """The part of the time that a round must save for another round, and a winner against the estimated plan."""
