@@ -1,4 +1,4 @@
-"""docs/how-to/add-a-matrix-instruction.md, followed in a copy of the compiler: a product uses the row."""
+"""docs/how-to/add-a-matrix-instruction.md, followed in a copy of the compiler: products use what it adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE = (ROOT / "docs/how-to/add-a-matrix-instruction.md").read_text()
-ROW, MAPS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ROW, MAPS, TILE, MADE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 CHECK = """
 import numpy as np
 from compiler.targets import target_of
@@ -30,12 +30,44 @@ x, y = (rng.integers(-9, 10, shape).astype(np.float16) for shape in ((128, 32), 
 product = Tensor(x, device="amd-emu:gfx942") @ Tensor(y, device="amd-emu:gfx942")
 assert (product.numpy() == x.astype(np.int64) @ y.astype(np.int64)).all()
 """
+STAGED = """
+import numpy as np
+from compiler.pipeline import planned
+from compiler.schedule.scheduler import schedule
+from compiler.targets import target_of
+from frontend import Tensor
+from frontend.evaluation.expr import uops
+
+rng = np.random.default_rng(0)
+for m, n, k in ((33, 40, 100), (64, 64, 16)):
+    x, y = (rng.integers(-9, 10, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    product = Tensor(x, device="amd-emu") @ Tensor(y, device="amd-emu")
+    items = schedule(uops([(product.expr, tuple(range(len(product.leaves))))]))
+    stages = planned(items[-1].ast, target_of("gfx1100"))[1].shared_stages()
+    assert [stage.mechanism for stage in stages] == ["late loads", "late loads"]
+    assert (product.numpy() == x @ y).all()
+"""
 
 
 @pytest.mark.landing
 def test_the_row_of_the_page_makes_exact_products(tmp_path: Path) -> None:
     row, maps = after('    "mfma": (\n', ROW), before("_SHAPE =", MAPS)
     output_of(CHECK, tmp_path, {"compiler/targets/amdgcn/matrix.py": lambda text: maps(row(text))})
+
+
+@pytest.mark.landing
+def test_the_stage_mechanism_of_the_page_makes_exact_products(tmp_path: Path) -> None:
+    planned = '                    value, axis.range, (p.k,), "vector loads"'
+    edits = {
+        "compiler/nest/loop_nest.py": after('Literal["panels", ', '"late loads", '),
+        "compiler/plan/shared_product.py": lambda text: text.replace(
+            planned, planned.replace("vector", "late")
+        ),
+        "compiler/emit/staged_sum.py": lambda text: before("    return SharedTile(", MADE)(
+            before("def tile_of(", f"{TILE}\n\n")(text)
+        ),
+    }
+    output_of(STAGED, tmp_path, edits)
 
 
 def test_the_page_lists_every_file_that_names_mechanisms() -> None:
