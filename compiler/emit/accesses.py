@@ -86,7 +86,8 @@ class Memory:
             transposed_column = self._load_transposed(node)
             if transposed_column is not None:
                 return transposed_column
-        stored = self.read(node.src[0], node.src[1], mask, short=self._short(node))
+        short = len(node.src) > 2 and narrowing.is_short(node.src[1], node.src[2])
+        stored = self.read(node.src[0], node.src[1], mask, short=short)
         if node in self.ahead and mask is None:
             self.fetch(node, lines=True)
         return conversions.unpack(self.b, stored, node.dtype)
@@ -112,12 +113,7 @@ class Memory:
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""
         mask = self._mask(node)
-        return self.read(node.src[0], node.src[1], mask, short=self._short(node))
-
-    @staticmethod
-    def _short(node: UOp) -> bool:
-        """Return whether the index of a LOAD with computed parts is in int32 where its mask is true."""
-        return len(node.src) > 2 and narrowing.is_short(node.src[1], node.src[2])
+        return self.read(node.src[0], node.src[1], mask)
 
     def source(self, node: UOp) -> tuple[Line, Line | None]:
         """Return the address of the vector of a LOAD at the current position, and its mask; None is true.
