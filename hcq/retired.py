@@ -104,7 +104,10 @@ class Retired:
         return True
 
     def reclaimed(self, allocate: Callable[[], T]) -> T:
-        """Return `allocate()`, called again as long as memory can be freed; see `Pool.reclaim`."""
+        """Return `allocate()`, called again as long as memory can be freed; see `Pool.reclaim`.
+
+        Raises `OutOfMemoryError` with the use of memory when nothing is left to free, and as `Point.wait`.
+        """
         for attempt in itertools.count():
             try:
                 return allocate()

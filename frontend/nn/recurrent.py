@@ -2,8 +2,9 @@
 
 Weights have PyTorch's names, shapes and order of gates, and start uniform in ±1/sqrt(hidden_size). A sequence
 is unrolled: the graph has the operations of each step. Sizes below 1, and inputs or states of another shape,
-raise `UsageError`. Shapes of outputs and states are those without the settings `batch_first` (batch, time,
-...) and `bidirectional` (2 * hidden, 2 * layers).
+raise `UsageError`, and so does another `nonlinearity`; arguments of other classes raise `UsageTypeError`.
+Shapes of outputs and states are those without the settings `batch_first` (batch, time, ...) and
+`bidirectional` (2 * hidden, 2 * layers).
 
 Not here: attention (`attention`), other layers (`layers`). Next: `nn.utils.rnn`, sequences of several
 lengths.

@@ -340,7 +340,8 @@ class OneCycleLR(LambdaLR):
 
     It starts at max_lr / div_factor, reaches max_lr after the share `pct_start` of the steps, and ends at
     max_lr / div_factor / final_div_factor. `epochs` times `steps_per_epoch` may be given instead of
-    `total_steps`. A step after the last one raises `UsageError`.
+    `total_steps`; without either the constructor raises `UsageError`. A step after the last one raises it,
+    too.
 
     With `cycle_momentum`, the momentum, or b1 of Adam's variants, goes from `max_momentum` to `base_momentum`
     and back. The constructor raises `UsageError` for an optimiser without momentum, `step` for one whose step

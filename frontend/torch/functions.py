@@ -358,7 +358,10 @@ def scalar_tensor(s: float, *, dtype: Any = None, device: str | None = None) -> 
 
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Return the coordinates of flat indices into a shape, one tensor for each axis."""
+    """Return the coordinates of flat indices into a shape, one tensor for each axis.
+
+    An index outside the shape wraps around, as in PyTorch.
+    """
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     return tuple([indices // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)])
 
