@@ -289,10 +289,16 @@ def _dtype(given: Any) -> DType:
 
 
 def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0) -> Tensor:
-    """Return `count` elements of a buffer from byte `offset` on, -1: all. A copy, unlike PyTorch's."""
-    found = _dtype(dtype)
-    data = bytes(memoryview(buffer))[offset:]
-    return Tensor(data if count < 0 else data[: count * found.itemsize], dtype=found)
+    """Return `count` elements of a buffer from byte `offset` on, -1: all. A copy, unlike PyTorch's.
+
+    Raises `UsageError` for elements that are not all in the buffer.
+    """
+    found, data = _dtype(dtype), bytes(memoryview(buffer))
+    size = len(data) - offset if count < 0 else count * found.itemsize
+    if not 0 <= offset <= offset + size <= len(data) or size % found.itemsize:
+        what = f"{'all' if count < 0 else count} elements of {found.name} from byte {offset} on"
+        raise UsageError(f"frombuffer: wanted {what}, the buffer has {len(data)} bytes")
+    return Tensor(data[offset : offset + size], dtype=found)
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:

@@ -27,6 +27,13 @@ def test_every_name_that_the_module_lists_exists():
         assert getattr(torch, name, None) is not None or name in {"nan", "newaxis"}, name
 
 
+@pytest.mark.parametrize("place", [{"count": 5}, {"offset": 20}, {"offset": -4}, {"offset": 2}])
+def test_frombuffer_refuses_elements_outside_the_buffer(place: dict[str, int]):
+    assert torch.frombuffer(bytes(16), dtype=torch.float32, count=2, offset=8).tolist() == [0.0, 0.0]
+    with pytest.raises(UsageError, match="frombuffer"):
+        torch.frombuffer(bytes(16), dtype=torch.float32, **place)
+
+
 def test_names_of_builtins_leave_the_module_s_own_functions_as_they_are():
     """`torch.int` becomes a global of the module when it is first used."""
     assert torch.int is dtypes.int32
