@@ -83,7 +83,8 @@ def compile_many(
     Threads compile for targets on which LLVM does not abort. Spawned worker processes compile for other
     targets, and with `isolate` for all. A kernel on which LLVM aborts becomes a `CompileError` with its text.
     Equal kernels are compiled once. Errors are those of `compile_kernel`; before the first is raised, all
-    other kernels are compiled and cached. `settings` is `config()`, if the caller has read it already.
+    other kernels are compiled and cached; an architecture without a target is refused at once. `settings` is
+    `config()`, if the caller has read it already.
     """
     settings = settings or config()
     target = target_of(arch, settings)

@@ -38,7 +38,7 @@ def tune(
 
     Kernels that cannot be measured are left out. `device` is a name for `hcq.open`, `arch` its
     `DeviceInfo.arch`. Kernels are measured one after another, in a process of their own. The width is the
-    setting `BEAM`.
+    setting `BEAM`. Raises `UnsupportedError` for an architecture without a target.
     """
     width, target = config().beam, target_of(arch)
     found: list[Found] = []

@@ -171,7 +171,8 @@ def alternatives() -> Iterator[Work]:
 def kernels(bench: Bench) -> None:
     """Measure each work; on an emulated device run it in a small size and count its kernels.
 
-    Raises `CompileError` at the end with the text of every result that was wrong.
+    Raises `UnsupportedError` for a device without a target, and at the end `CompileError` with the text of
+    every result that was wrong.
     """
     emulated = bench.scripted or bench.device.info.driver.endswith("-emu")
     info = bench.device.info

@@ -60,7 +60,10 @@ class Lowered:
 
 
 def lowering(bench: Bench) -> None:
-    """Measure the lowering of the kernels of models for the host, and of products for the host and GPUs."""
+    """Measure the lowering of the kernels of models for the host, and of products for the host and GPUs.
+
+    Raises `UnsupportedError` for a device without a target.
+    """
     device = f"{bench.device.info.driver}:{bench.device.info.index}"
     arch = arch_for(bench.device.info)
     default, Device.DEFAULT = Device.DEFAULT, device

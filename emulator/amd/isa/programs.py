@@ -103,7 +103,7 @@ def translated(
 ) -> Translated:
     """Return the program of a kernel, translated once per process for equal arguments.
 
-    With `counts` the program counts its instructions and accesses. Raises `IsaError` for unsupported code.
+    With `counts` the program counts its instructions and accesses. Raises `IsaError` for unsupported code, and as `target`.
     """
     begin = kernel.before.to_bytes(4, "little") if kernel.before else b""
     name = f"code_{hashlib.blake2b(kernel.code + begin, digest_size=8).hexdigest()}"
@@ -228,6 +228,8 @@ def run(  # noqa: PLR0917 - a launch has that many parts
       needs them (dispatch pointer, queue pointer) reads the bytes 0xCC there.
     - `shared_bytes`: LDS of the launch, in addition to the kernel's own.
     - `code`: device address of the code, for a kernel whose entry has `code_address`.
+
+    Raises as `launch`.
     """
     params = _UNSET * (4 * kernel.kernarg_at) + struct.pack("<Q", kernarg)
     params = params.ljust(4 * kernel.entry.user_sgprs, _UNSET)

@@ -49,7 +49,7 @@ def bound(instruction: PtxInstruction) -> str:
 
 
 def counts(flat: Flat) -> Mapping[str, Mapping[str, int]]:
-    """Return the number of each instruction in a kernel's code, by bound and name."""
+    """Return the number of each instruction in a kernel's code, by bound and name. Raises as `blocks`."""
     found: dict[str, Counter[str]] = {}
     for block in blocks(flat):
         for instruction in block.instructions:
