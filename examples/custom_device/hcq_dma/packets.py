@@ -18,6 +18,7 @@ from hcq.commands import (
     SetSignal,
     Timestamp,
     Wait,
+    WaitMemory,
     Write,
     address,
 )
@@ -60,6 +61,8 @@ class DmaEncoder:
                     _packet(out, Op.WRITE32 if bits == 32 else Op.WRITE64, address(dst), value)
                 case Wait(signal, value):
                     _packet(out, Op.WAIT, signal.va, value)
+                case WaitMemory(src, value):
+                    _packet(out, Op.WAIT, address(src), value)
                 case SetSignal(signal, value):
                     _packet(out, Op.SIGNAL, signal.va, value)
                 case Timestamp(stamp):
@@ -70,6 +73,8 @@ class DmaEncoder:
                     pass
                 case Exec(program):
                     raise UnsupportedError(f"kernel {program.name}: dma-emu runs no kernels")
+                case _:
+                    raise UnsupportedError(f"dma-emu has no packet for {type(command).__name__}")
 
 
 _NARROW = {(Op.FILL, 1), (Op.WRITE32, 1)}
