@@ -22,7 +22,7 @@ def test_a_queue_is_idle_when_its_work_is_done(lab: Lab) -> None:
 @pytest.mark.parametrize("copies", [False, True], ids=["compute", "copy"])
 def test_a_queue_waits_for_a_value_in_memory(lab: Lab, copies: bool) -> None:  # noqa: FBT001 - a parameter
     queue = lab.copies if copies else lab.queue
-    other = lab.other if copies else lab.copies
+    other = lab.queue if copies else lab.copies
     flag = lab.device.alloc(16, SHARED, label="flag")
     flag.host()[:] = bytes(16)
     out = lab.words([1])

@@ -61,7 +61,9 @@ class DmaDevice:
 
     def export(self, allocation: Allocation) -> int:
         """Refuse: no other process can use the memory."""
-        raise UnsupportedError(f"{allocation} cannot be shared between processes")
+        raise UnsupportedError(
+            f"{allocation} cannot be shared between processes\nhint: share memory of a cpu device"
+        )
 
     def adopt(self, fd: int) -> Allocation:
         """Refuse, as `export`."""
