@@ -33,8 +33,6 @@ from hcq.errors import (
     UsageTypeError,
     refuse_copy,
 )
-from hcq.faults.breadcrumbs import Breadcrumbs
-from hcq.faults.limits import TimeLimits
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
@@ -49,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hcq.device import Device
+    from hcq.faults.breadcrumbs import Breadcrumbs
+    from hcq.faults.limits import TimeLimits
     from hcq.hardware import QueueKind
     from hcq.memory import Buffer
     from hcq.validate.validator import Validator
@@ -87,12 +87,13 @@ class Queue:
         self.timeline = Timeline(device, label=self.label)
         self._inflight: deque[tuple[Point, Sequence[object], int]] = deque()
         """(point, objects kept alive, end of its arguments) of every submission not known to be complete."""
+        settings = config()
         with ExitStack() as undo:
             self.ring = device.driver.ring(kind, index)
             undo.callback(self.ring.close)
             self._encoder = device.driver.encoder(kind, index)
             self._arguments = ArgumentRing(
-                device, self.retire_oldest, label=self.label, size=config().ring_bytes or RING_BYTES
+                device, self.retire_oldest, label=self.label, size=settings.ring_bytes or RING_BYTES
             )
             undo.pop_all()
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
@@ -103,9 +104,14 @@ class Queue:
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
         self.prepended = Prepended(device)
         """What `prepend` has left for the next submission."""
-        self.crumbs = Breadcrumbs(device, self.label) if config().breadcrumbs else None
+        self.crumbs: Breadcrumbs | None = None
         """The commands that finished and began last; None: they are not recorded."""
-        self.limits = TimeLimits(emulated=device.emulated)
+        if settings.breadcrumbs:
+            from hcq.faults.breadcrumbs import Breadcrumbs  # noqa: PLC0415 - only when wanted
+
+            self.crumbs = Breadcrumbs(device, self.label)
+        self.limits: TimeLimits | None = None
+        """The time limits of its submissions; None before the first one."""
         self._priority = 0
         self._ending: SubmitTemplate | None = None
         """The prebuilt end of a direct submission; None before the first one."""
@@ -194,9 +200,17 @@ class Queue:
                 todo = self.check(commands.label, todo, values)
             point = self._send(todo, values, todo, timeout_s)
             if limit_s is not None:
-                self.limits.add(point, limit_s, commands.label, todo)
+                self._time_limits().add(point, limit_s, commands.label, todo)
                 WAITER.add(point, lambda _point, _error: None)  # so that a thread polls
             return point
+
+    def _time_limits(self) -> TimeLimits:
+        """Return the time limits of this queue, made at the first call. The caller holds the lock."""
+        if self.limits is None:
+            from hcq.faults.limits import TimeLimits  # noqa: PLC0415 - only when wanted
+
+            self.limits = TimeLimits(emulated=self.device.emulated)
+        return self.limits
 
     def prepend(self, commands: CommandBuffer, *, after: Sequence[Point] = ()) -> None:
         """Begin the next submission with waits for `after`, then with all stores of `commands`.

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hcq.errors import FaultReport, UsageError
-from hcq.faults.limits import hang
 from hcq.faults.messages import detect_overrun, graph_text, nearest_pages, stuck_text, with_kernel
 from hcq.inflight import awaited
 from hcq.signal import LOST, Signal
@@ -78,8 +77,12 @@ def detect(device: Device) -> FaultReport | None:
     """Return the report of a fault that hcq finds, or None: a timeline or a submission beyond its limit."""
     if (report := detect_overrun(device)) is not None:
         return report
-    overdue = ((queue, queue.limits.overdue()) for queue in device.queues)
-    return next((hang(device.name, queue.label, text) for queue, text in overdue if text), None)
+    for queue in device.queues:
+        if queue.limits is not None and (text := queue.limits.overdue()):
+            from hcq.faults.limits import hang  # noqa: PLC0415 - only for a limit
+
+            return hang(device.name, queue.label, text)
+    return None
 
 
 def poll_lost(signal: Signal, value: int) -> None:
