@@ -38,8 +38,8 @@ from hcq.errors import (
     refuse_copy,
     user_line,
 )
-from hcq.faults.messages import overrun_report, timeout_text
-from hcq.faults.polling import completed, detect, poll, poll_room
+from hcq.faults.messages import detect_fault, overrun_report, timeout_text
+from hcq.faults.polling import completed, poll, poll_room
 from hcq.faults.refusal import FaultRefusal, note
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, QueueKind
 from hcq.heap import Block, FreeList, MemoryUse, Pool, tracked
@@ -493,7 +493,7 @@ class Device:
 
     def poll_driver(self) -> None:
         """Query the driver for a fault; check the queues' timelines, and the time limits of submissions."""
-        if self.refusal is None and (report := self.driver.fault() or detect(self)) is not None:
+        if self.refusal is None and (report := self.driver.fault() or detect_fault(self)) is not None:
             self.faulted(report)
             self.flush_outputs()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hcq.commands import Command
     from hcq.driver import Ring
     from hcq.faults.breadcrumbs import Breadcrumbs
+    from hcq.faults.limits import TimeLimits
     from hcq.hardware import DeviceInfo
     from hcq.heap import Heap
     from hcq.pushbuffer import PushBuffer
@@ -37,6 +38,8 @@ class OpenQueue(Protocol):
     label: str
     ring: Ring
     timeline: Timeline
+    limits: TimeLimits | None
+    """The time limits of its submissions; None: it has none."""
     crumbs: Breadcrumbs | None
     """The commands that finished and began last; None: they are not recorded."""
 

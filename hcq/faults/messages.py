@@ -50,12 +50,19 @@ def overrun_report(device: str, signal: Signal) -> FaultReport:
     )
 
 
-def detect_overrun(device: OpenDevice) -> FaultReport | None:
-    """Return the fault report of a queue whose signal exceeds the last submitted value; None: no queue."""
+def detect_fault(device: OpenDevice) -> FaultReport | None:
+    """Return the report of a fault that hcq finds; None: it finds none.
+
+    It is a queue whose signal exceeds the last submitted value, or a submission over its time limit.
+    """
     for queue in device.queues:
         signal = queue.timeline.signal
         if signal.value > signal.issued:  # read in this order: work may complete meanwhile
             return overrun_report(device.name, signal)
+        if queue.limits is not None and (text := queue.limits.overdue()):
+            from hcq.faults.limits import hang  # noqa: PLC0415 - only for a limit
+
+            return hang(device.name, queue.label, text)
     return None
 
 

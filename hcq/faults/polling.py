@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hcq.errors import FaultReport, UsageError
-from hcq.faults.messages import detect_overrun, graph_text, nearest_pages, stuck_text, with_kernel
+from hcq.faults.messages import graph_text, nearest_pages, stuck_text, with_kernel
 from hcq.inflight import awaited
 from hcq.signal import LOST, Signal
 
@@ -71,18 +71,6 @@ def _poll_awaited(first: Device) -> None:
         if device.refusal is not None:
             raise device.refusal()
         todo += {owner for owner in awaited(device.queues) if isinstance(owner, Device)} - seen
-
-
-def detect(device: Device) -> FaultReport | None:
-    """Return the report of a fault that hcq finds, or None: a timeline or a submission beyond its limit."""
-    if (report := detect_overrun(device)) is not None:
-        return report
-    for queue in device.queues:
-        if queue.limits is not None and (text := queue.limits.overdue()):
-            from hcq.faults.limits import hang  # noqa: PLC0415 - only for a limit
-
-            return hang(device.name, queue.label, text)
-    return None
 
 
 def poll_lost(signal: Signal, value: int) -> None:
