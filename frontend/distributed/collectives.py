@@ -4,7 +4,7 @@ A list of tensors, in the order of their devices, is one tensor divided over the
 a reduction, a change of layout, or both: `rules` has the algorithms. Additions are made in the order of the
 list, so a result is the same on every device, and the same each time.
 
-Not here: collectives between processes (`processes`). Next: `placement`.
+Not here: collectives between processes (`ranks`). Next: `placement`.
 """
 
 from __future__ import annotations
