@@ -26,7 +26,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from hcq.closing import CLOSE_S, Once, drain, stop
-from hcq.config import config
 from hcq.counters import Counters, begin, write_counts
 from hcq.errors import (
     DeviceFault,
@@ -83,6 +82,7 @@ class Device:
     def __init__(
         self, driver: DriverDevice, *, watch: Validator | None = None, trace: str = "", profile: bool = False,
         counters: str = "", emulated: bool = False,
+        on_fault: Callable[[Device, FaultReport], None] | None = None,
     ) -> None:  # fmt: skip
         self.closed = False
         self.emulated = emulated
@@ -93,7 +93,7 @@ class Device:
         """The last report from the driver, to ignore one that a thread polled before a recovery."""
         self._unmet: FaultReport | None = None
         """The fault that no call had raised when the device closed."""
-        self._recovery = threading.Lock()
+        self._recovery, self._on_fault = threading.Lock(), on_fault
         self.driver = driver
         self.info: DeviceInfo = driver.info
         self.name = f"{self.info.driver}:{self.info.index}"
@@ -142,10 +142,6 @@ class Device:
         if counters:
             self.counters = begin(self, counters)
         remember(self)
-        if config().top:
-            from hcq.published import PUBLISHER  # noqa: PLC0415 - only when wanted
-
-            PUBLISHER.start()
 
     @property
     def closing(self) -> bool:
@@ -504,23 +500,13 @@ class Device:
                 return
             self._raw = report
             self.report = report = completed(self, report)
-            if config().crash:
-                self._write_crash(report)
+            if self._on_fault is not None:
+                self._on_fault(self, report)
             refusal = FaultRefusal(report)
             self.refuse(refusal)
         if self.watch is not None:
             self.watch.faulted(self, report)
         refusal.collected = note(report)
-
-    def _write_crash(self, report: FaultReport) -> None:
-        from hcq.faults.crash import write_report  # noqa: PLC0415 - only after a fault
-
-        try:
-            write_report(config().crash, self, report)
-        except OSError as error:  # the fault is the error to raise
-            warnings.warn(
-                f"{self.name}: no crash report could be written: {error}", FaultWarning, stacklevel=2
-            )
 
     def recover(self) -> tuple[Buffer, ...]:
         """Recover from a fault: every queue gets a new, empty ring.

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hcq.faults.crash import state
 from hcq.process import in_children, open_devices
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ class Publisher:
 
 
 def _state(device: Any) -> dict[str, Any] | None:
-    from hcq.faults.crash import state  # noqa: PLC0415 - only when wanted
-
     if device.closed:
         return None
     return {**state(device), "find": lambda: [list(row) for row in device.retired.owners()[:8]]}

@@ -13,7 +13,7 @@ import difflib
 import os
 import threading
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -133,6 +133,10 @@ def open(
     entry, index, variant = parse(
         _automatic(settings.device) if isinstance(name, str) and name == "auto" else name
     )
+    if settings.top:
+        from hcq.published import PUBLISHER  # noqa: PLC0415 - only when wanted
+
+        PUBLISHER.start()
     validate = settings.validate if validate is None else validate
     if seed is None:
         seed = settings.seed or int(validate)
@@ -143,19 +147,19 @@ def open(
     return wrap(
         driver, validate=validate, seed=seed, trace=settings.trace, profile=profile,
         counters=settings.counters, emulated=opener.emulated, capture=settings.capture,
-        name=f"{entry.name}:{variant}" if variant else entry.name,
+        crash=settings.crash, name=f"{entry.name}:{variant}" if variant else entry.name,
     )  # fmt: skip
 
 
 def wrap(
     driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "", profile: bool = False,
-    counters: str = "", emulated: bool = False, capture: str = "", name: str = "",
+    counters: str = "", emulated: bool = False, capture: str = "", crash: str = "", name: str = "",
 ) -> Device:  # fmt: skip
     """Return a `Device` that owns an open driver device. Parameters are those of `open`.
 
     `trace` is the file for the spans of all submissions, `counters` a value of `HCQ_COUNTERS`; empty: none.
     `emulated` as in `Driver`. `capture` is the file that gets every submission, with `name`, which opens such
-    a device. A failure closes the driver device.
+    a device; `crash` is the file that gets a report of each fault. A failure closes the driver device.
     """
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 
@@ -169,7 +173,15 @@ def wrap(
         from hcq.validate.validator import Validator  # noqa: PLC0415 - only when wanted
 
         watch = Validator(check=validate, seed=seed)
-    return Device(driver, watch=watch, trace=trace, profile=profile, counters=counters, emulated=emulated)
+    on_fault = None
+    if crash:
+        from hcq.faults.crash import write_report  # noqa: PLC0415 - only when wanted
+
+        on_fault = partial(write_report, crash)
+    return Device(
+        driver, watch=watch, trace=trace, profile=profile, counters=counters, emulated=emulated,
+        on_fault=on_fault,
+    )  # fmt: skip
 
 
 def _automatic(chosen: str) -> str:

@@ -14,12 +14,14 @@ import os
 import platform
 import sys
 import time
+import warnings
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hcq.config import config, variables
+from hcq.errors import FaultWarning
 from hcq.faults.messages import stuck_in, waits_of
 from hcq.inflight import commands_of
 
@@ -66,7 +68,10 @@ def _shown(commands: Iterable[Command]) -> list[str]:
 
 
 def write_report(path: str, device: Device, report: FaultReport) -> None:
-    """Append a report of a fault to the file at `path`. Raises `OSError`."""
+    """Append a report of a fault to the file at `path`; warn where it cannot be written.
+
+    The fault itself stays the error that calls raise.
+    """
     in_flight = {
         queue.label: _shown(commands_of(kept for point, kept in queue.inflight() if not point.passed()))
         for queue in device.queues
@@ -86,5 +91,9 @@ def write_report(path: str, device: Device, report: FaultReport) -> None:
         "machine": {"python": sys.version.split()[0], "kernel": platform.release(),
                     "machine": platform.machine(), "cores": os.cpu_count()},
     }  # fmt: skip
-    with Path(path).open("a", encoding="utf-8") as out:
-        out.write(json.dumps(record, default=str) + "\n")
+    try:
+        with Path(path).open("a", encoding="utf-8") as out:
+            out.write(json.dumps(record, default=str) + "\n")
+    except OSError as error:
+        text = f"{device.name}: no crash report could be written: {error}"
+        warnings.warn(text, FaultWarning, stacklevel=2)

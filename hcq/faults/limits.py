@@ -35,21 +35,22 @@ class TimeLimits:
         """Limit the submission of `point`, which keeps `kept` alive, to `limit_s` seconds."""
         self._limits.append((point, limit_s, label, kept))
 
-    def overdue(self) -> str:
-        """Return a text about a submission that runs for longer than its limit; empty: there is none."""
+    def overdue(self, device: str, queue: str) -> FaultReport | None:
+        """Return the fault of a submission that runs for longer than its limit; None: there is none."""
         for point, limit_s, label, kept in tuple(self._limits):
             if point.over():
                 self._limits.popleft()
                 continue
             if not Point(point.signal, point.value - 1).passed() or any(map(_unmet, commands_of([kept]))):
-                return ""
+                return None
             if self._clock is None or self._clock[0] is not point:
                 # On hardware every other thread counts as idle, so that the time is the elapsed time.
                 self._clock = point, IdleTime() if self._emulated else IdleTime(busy=lambda: False)
             if self._clock[1].read() < limit_s:
-                return ""
-            return f"submission {point.value} {label and repr(label) + ' '}runs for more than {limit_s} s"
-        return ""
+                return None
+            which = f"submission {point.value} {label and repr(label) + ' '}"
+            return _hang(device, queue, f"{which}runs for more than {limit_s} s")
+        return None
 
 
 def _unmet(command: object) -> bool:
@@ -60,7 +61,7 @@ def _unmet(command: object) -> bool:
     )
 
 
-def hang(device: str, queue: str, text: str) -> FaultReport:
+def _hang(device: str, queue: str, text: str) -> FaultReport:
     """Return the report of a submission that is over its time limit."""
     return FaultReport(
         device=device,

@@ -59,10 +59,8 @@ def detect_fault(device: OpenDevice) -> FaultReport | None:
         signal = queue.timeline.signal
         if signal.value > signal.issued:  # read in this order: work may complete meanwhile
             return overrun_report(device.name, signal)
-        if queue.limits is not None and (text := queue.limits.overdue()):
-            from hcq.faults.limits import hang  # noqa: PLC0415 - only for a limit
-
-            return hang(device.name, queue.label, text)
+        if queue.limits is not None and (report := queue.limits.overdue(device.name, queue.label)):
+            return report
     return None
 
 

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_submission_over_its_limit_is_a_hang_and_recovers(name: str, tmp_path: Path) -> None:
+def test_a_submission_over_its_limit_is_a_hang_and_recovers(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     crash = tmp_path / "crash.jsonl"
     with override(breadcrumbs=True, crash=str(crash)):
         lab = Lab(opened(name))
+        request.addfinalizer(lab.close)
         out = lab.words([0], "result")
         commands = lab.queue.record(label="step")
         for kernel in ("count", "count"):
@@ -53,4 +56,3 @@ def test_a_submission_over_its_limit_is_a_hang_and_recovers(name: str, tmp_path:
         assert out in lost
         lab.queue.submit(lab.queue.record().fill(out, 5)).wait(timeout_s=HANG_S)
         assert read(out) == [5]
-        lab.close()

@@ -188,10 +188,13 @@ def test_kernel_behind_a_barrier_takes_the_grid_of_each_replay(any_lab: Lab) -> 
     executable.close()
 
 
-def test_a_graph_over_devices_of_different_kinds_is_ordered(any_lab: Lab) -> None:
+def test_a_graph_over_devices_of_different_kinds_is_ordered(
+    any_lab: Lab, request: pytest.FixtureRequest
+) -> None:
     """A chain over queues of this device and of a cpu device, several replays in flight."""
     lab = any_lab
     host = Lab(opened("cpu", validate=lab.device.watch is not None))
+    request.addfinalizer(host.close)
     value, log = lab.words([0]), lab.words(4)
     for buffer in (value, log):
         buffer.map_to(host.device)
@@ -217,4 +220,3 @@ def test_a_graph_over_devices_of_different_kinds_is_ordered(any_lab: Lab) -> Non
     assert read(log)[0] == 812
     executable.close()
     lab.device.sync()
-    host.close()
