@@ -383,7 +383,7 @@ class Device:
             )
         image.verify()
         with self._lock:
-            return Program(self, image, self.retired.reclaimed(lambda: self.driver.load(image)))
+            return Program(self, image, self.retired.reclaimed(self.driver.load, image))
 
     def retire_program(self, loaded: DriverProgram) -> None:
         """Unload a program once the work now in flight is done."""

@@ -21,6 +21,7 @@ from hcq.process import OpenQueue
 from hcq.program import DeferredUnloads
 from hcq.signal import Point
 
+A = TypeVar("A")
 T = TypeVar("T")
 OWNERS_SHOWN = 5
 """The most labels of buffers that an error names."""
@@ -103,14 +104,14 @@ class Retired:
         self.heap.trim()
         return True
 
-    def reclaimed(self, allocate: Callable[[], T]) -> T:
-        """Return `allocate()`, called again as long as memory can be freed; see `Pool.reclaim`.
+    def reclaimed(self, allocate: Callable[[A], T], argument: A) -> T:
+        """Return `allocate(argument)`, called again as long as memory can be freed; see `Pool.reclaim`.
 
         Raises `OutOfMemoryError` with the use of memory when nothing is left to free, and as `Point.wait`.
         """
         for attempt in itertools.count():
             try:
-                return allocate()
+                return allocate(argument)
             except OutOfMemoryError as error:
                 if not self._reclaim(attempt):
                     raise self._short(error) from None

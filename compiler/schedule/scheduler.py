@@ -106,7 +106,9 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
     if target is None:
         return join_chains(items)
     fits = partial(online_product.fits, target=target)
-    return recompute_weights(narrow_buffers(join_chains(items, fits)), fits)
+    items = join_chains(items, fits)
+    # What follows changes buffers between kernels.
+    return recompute_weights(narrow_buffers(items), fits) if len(items) > 1 else items
 
 
 def limits_on(target: Target) -> FusionLimits:
