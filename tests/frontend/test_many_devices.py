@@ -49,7 +49,8 @@ def four_cpus() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def closed() -> Iterator[None]:
-    """Close the devices of this module after it."""
+    """Open cpu:0 with all cores, which other modules use, and close the other devices after this module."""
+    Device["cpu"].synchronize()
     yield
     for name in (*CPUS[1:], *AMDS, *MIXED):
         found = Device._open.get(Device.canonical(name))
