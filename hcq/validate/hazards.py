@@ -71,8 +71,6 @@ class Draft:
     """(whether it waits, signal, slot value), in order."""
     deferred: tuple[Sequence[Command], Mapping[Param, Value]] | None = None
     """(commands, values of Params) of a deferred submission; None for one that was checked."""
-    releases: list[Deferred] = field(default_factory=list)
-    """Deferred submissions that are checked with this one, in order."""
 
 
 @dataclass(eq=False, slots=True)
@@ -114,7 +112,7 @@ class Ledger:
             return draft
         draft = self._checked(queue, label, todo, values)
         if self.deferred:
-            draft.releases = self._released_by(draft)
+            self._check_released_by(draft)
         return draft
 
     def _checked(
@@ -179,24 +177,24 @@ class Ledger:
         reached = signal.value - signal.base >= value
         return reached or any(promise.value >= value for promise in self.promises.get(signal, ()))
 
-    def _released_by(self, draft: Draft) -> list[Deferred]:
-        """Check the deferred submissions whose order is known once `draft` is sent; return them in order."""
+    def _ready(self, deferred: Sequence[Deferred]) -> Deferred | None:
+        """Return the first deferred submission whose order is known; None: there is none."""
+        for i, one in enumerate(deferred):
+            if not self._must_defer(one.queue, one.todo, one.values, deferred[:i]):
+                return one
+        return None
+
+    def _check_released_by(self, draft: Draft) -> None:
+        """Check the deferred submissions whose order is known once `draft` is sent; raises as `draft`."""
         clocks = dict(self.clocks)
         history = {root: list(entries) for root, entries in self.history.items()}
         promises = {signal: list(known) for signal, known in self.promises.items()}
         try:
             self._enter(draft)
-            out: list[Deferred] = []
             left = list(self.deferred)
-            while True:
-                ready = [
-                    h for i, h in enumerate(left) if not self._must_defer(h.queue, h.todo, h.values, left[:i])
-                ]
-                if not ready:
-                    return out
-                self._enter_deferred(ready[0])
-                left.remove(ready[0])
-                out.append(ready[0])
+            while (ready := self._ready(left)) is not None:
+                self._enter_deferred(ready)
+                left.remove(ready)
         finally:
             self.clocks = weakref.WeakKeyDictionary(clocks)
             self.history = weakref.WeakKeyDictionary(history)
@@ -270,14 +268,14 @@ class Ledger:
         """Enter a submission that was sent; its end raises the slot of `signal`, a timeline, to `value`."""
         if draft.deferred is not None:
             self.deferred.append(Deferred(draft.queue, draft.label, *draft.deferred, signal, value))
-            return
-        self._enter(draft, signal, value)
-        for deferred in draft.releases:
-            if deferred in self.deferred and not self._must_defer(
-                deferred.queue, deferred.todo, deferred.values, ()
-            ):
-                self.deferred.remove(deferred)
-                self._enter_deferred(deferred)
+        else:
+            self._enter(draft, signal, value)
+        while (ready := self._ready(self.deferred)) is not None:
+            try:
+                self._enter_deferred(ready)
+            except UsageError:  # another thread sent it meanwhile; the next check reports it
+                return
+            self.deferred.remove(ready)
 
     def _enter_deferred(self, deferred: Deferred) -> None:
         draft = self._checked(deferred.queue, deferred.label, deferred.todo, deferred.values, again=True)
