@@ -156,7 +156,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(200)
 @pytest.mark.parametrize(("arch", "case"), list(product(DEVICES, range(len(CASES)))))
 def test_gradients_are_those_of_float64(arch, case) -> None:
     check(arch, *CASES[case])
