@@ -188,8 +188,9 @@ def segment(nodes: Sequence[Node]) -> list[Segment]:
 def needed_waits(nodes: Sequence[Node]) -> tuple[list[list[Node]], list[dict[Queue, int]]]:
     """Return for each node the nodes of other queues that it must wait for, and what is complete when it is.
 
-    A wait is left out if an earlier node of the queue, or another wait, implies it. The second list has for
-    each node the index of the last complete node of each queue.
+    A wait is left out if an earlier node of the queue, or another wait, implies it. Another device implies
+    nothing about the queues of a node's own device: only a wait in its queue orders what its engines cache.
+    The second list has for each node the index of the last complete node of each queue.
     """
     needed: list[list[Node]] = []
     clocks: list[dict[Queue, int]] = []
@@ -199,8 +200,10 @@ def needed_waits(nodes: Sequence[Node]) -> tuple[list[list[Node]], list[dict[Que
         for before in sorted(node.after, key=lambda one: -one.index):
             if before.queue is not node.queue and clock.get(before.queue, -1) < before.index:
                 waits.append(before)
+                theirs = before.queue.device
                 for queue, index in clocks[before.index].items():
-                    clock[queue] = max(index, clock.get(queue, -1))
+                    if theirs is node.queue.device or queue.device is theirs:
+                        clock[queue] = max(index, clock.get(queue, -1))
         clock[node.queue] = node.index
         newest[node.queue] = clock
         needed.append(waits)
