@@ -104,6 +104,7 @@ class AqlEncoder:
         self._table = neutral.CommandTable()
         self._table |= {
             neutral.Wait: self._in_buffer,
+            neutral.WaitMemory: self._in_buffer,
             neutral.SetSignal: self._signal,
             neutral.Timestamp: self._in_buffer,
             neutral.Barrier: self._barrier,
