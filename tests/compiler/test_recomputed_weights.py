@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import random
 from itertools import product
 from typing import Any, cast
 
@@ -162,14 +163,16 @@ def test_gradients_are_those_of_float64(arch, case) -> None:
     check(arch, *CASES[case])
 
 
-SIZES = list(product((1, 2), ((1, 1), (2, 1), (3, 3)), (1, 2, 7, 64), (1, 2, 7, 64), (16, 40)))
+SIZES = list(product((1, 2), ((1, 1), (2, 1), (3, 3)), (1, 7, 64), (1, 7, 64), (16, 40)))
+random.Random(1).shuffle(SIZES)  # each architecture gets a quarter of them, of all kinds
+SMALL = ("sm_80", "gfx942", "gfx1100", "gfx1201")
 
 
 @pytest.mark.landing
-@pytest.mark.parametrize("arch", ["sm_80", "gfx942", "gfx1100", "gfx1201"])
-@pytest.mark.parametrize("part", range(24))
+@pytest.mark.parametrize("arch", SMALL)
+@pytest.mark.parametrize("part", range(9))
 def test_gradients_of_every_small_size(arch, part) -> None:
-    for k, (b, heads, n, m, d) in enumerate(SIZES[part::24]):
+    for k, (b, heads, n, m, d) in enumerate(SIZES[len(SMALL) * part + SMALL.index(arch) :: 9 * len(SMALL)]):
         check(arch, (b, *heads, n, m, d, d), ("none", "causal", "bool", "added")[(k + part) % 4], "float16")
 
 
