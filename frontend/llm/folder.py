@@ -71,10 +71,10 @@ class Folder:
             for name in self._names():
                 file = self._undo.enter_context(SafeFile(path / name, self.device))
                 self._files |= dict.fromkeys(file.entries, file)
+            self._prefix = self._found_prefix()
         except BaseException:
             self._undo.close()
             raise
-        self._prefix = self._found_prefix()
         each = [e for file in set(self._files.values()) for e in file.entries.values()]
         self.progress = Progress(show, sum([e.end - e.begin for e in each]))
 

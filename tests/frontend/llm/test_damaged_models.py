@@ -77,6 +77,12 @@ def test_a_folder_without_its_files_is_refused(tmp_path: Path):
     refused(tmp_path, "weight_map")
 
 
+def test_a_folder_that_is_refused_leaves_no_file_open(tmp_path: Path):
+    path = write(tmp_path, "llama 2") / "model.safetensors"
+    path.write_bytes(path.read_bytes().replace(b"model.embed_tokens", b"model.embed_tokenz"))
+    refused(path.parent, "another model")  # an open file is a ResourceWarning, which fails the test
+
+
 def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path):
     write(tmp_path, "llama 2")
     want = llm.load(tmp_path).logits([1, 2, 3]).numpy()
@@ -150,7 +156,7 @@ def tried(path: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("count", [20])
+@pytest.mark.parametrize("count", [20, pytest.param(1700, marks=pytest.mark.landing)])
 def test_mutants_of_files_are_refused_or_run(count: int, tmp_path: Path):
     """Of each of GGUF, safetensors and settings: an error of ours or a model, nothing else."""
     pytest.importorskip("tokenizers", reason="not installed: tokenizers (extra llm)")
