@@ -44,10 +44,11 @@ def memory_file(size: int, label: str) -> int:
 def file_size(fd: int) -> int:
     """Return the bytes of memory that `memory_file` made. Raises `UsageError` for any other descriptor."""
     try:
-        if isinstance(fd, int) and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS:
-            return os.fstat(fd).st_size
-    except OSError:
-        pass  # raised below
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS) if isinstance(fd, int) else 0
+    except OSError:  # of another kind, or closed
+        seals = 0
+    if seals & SEALS == SEALS:
+        return os.fstat(fd).st_size
     raise UsageError(
         f"descriptor {fd!r} is no shared memory of hcq\n"
         "hint: pass what Buffer.export or Signal.export returned, by socket.send_fds or by inheritance"

@@ -14,6 +14,7 @@ import contextlib
 import json
 import mmap
 import os
+import stat
 import struct
 import sys
 import threading
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hcq.errors import UsageError
 from hcq.faults.crash import state
 from hcq.process import in_children, open_devices
 
@@ -40,6 +42,23 @@ def folder() -> Path:
     return Path("/dev/shm") / f"hcq-{os.getuid()}"  # noqa: S108 - of mode 0700, made by this user
 
 
+def _own_folder() -> None:
+    """Make the folder. Raises `UsageError` for one that others may write, or that is a link."""
+    folder().mkdir(mode=0o700, exist_ok=True)
+    seen = folder().lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o022:
+        raise UsageError(
+            f"HCQ_TOP: {folder()} is not this user's alone: mode {seen.st_mode:o}, user {seen.st_uid}\n"
+            "hint: remove it, or run without HCQ_TOP"
+        )
+
+
+def _remove(path: Path) -> None:
+    """Remove the file of this process; a forked child, which calls this too, keeps that of its parent."""
+    if path.name == str(os.getpid()):
+        path.unlink(missing_ok=True)
+
+
 class Publisher:
     """The file of this process and the thread that writes it."""
 
@@ -48,15 +67,18 @@ class Publisher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread unless it runs. Raises `OSError` if the file cannot be made."""
+        """Start the thread unless it runs.
+
+        Raises `OSError` if the file cannot be made, `UsageError` for a folder that is another user's.
+        """
         with self._lock:
             if self._thread is None:
-                folder().mkdir(mode=0o700, exist_ok=True)
+                _own_folder()
                 path = folder() / str(os.getpid())
                 with path.open("w+b") as file:
                     file.truncate(SIZE)
                     memory = mmap.mmap(file.fileno(), SIZE)
-                atexit.register(path.unlink, missing_ok=True)
+                atexit.register(_remove, path)
                 in_children(self.forget)
                 # The name says that it submits nothing (`hcq.driver`).
                 self._thread = threading.Thread(

@@ -122,7 +122,7 @@ def open(
     Raises `UsageError` for an unknown name or a setting that cannot be read, `UsageTypeError` for another
     class of argument; `UnsupportedError`, with the cure, when the driver or the hardware is missing;
     `DriverError` when the kernel driver refuses a call; `BringUpError` when the device does not answer as a
-    working one does.
+    working one does; `OSError` when the file of `HCQ_TOP` cannot be made.
     """
     for option, given in (("validate", validate), ("profile", profile)):
         if given is not None and not (isinstance(given, int) and given in {0, 1}):

@@ -109,6 +109,20 @@ def exact(q, k, v, mask, causal) -> np.ndarray:
     )
 
 
+def drawn_mask(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return a mask for (batch, queries, keys), "bool" or "added", with a row that masks all; else None."""
+    batch, n, m = shape
+    if kind == "bool":
+        mask = rng.random((batch, 1, n, m)) < 0.6
+        mask[0, 0, 0] = False
+        return mask
+    if kind == "added":
+        mask = np.where(rng.random((n, m)) < 0.3, -np.inf, rng.standard_normal((n, m))).astype(np.float32)
+        mask[-1] = -np.inf
+        return mask
+    return None
+
+
 def check(arch: str, sizes: tuple[int, ...], kind: str, dtype: str) -> None:
     """Compare attention of (batch, heads, heads of keys, queries, keys, depth, width) with float64."""
     batch, heads, own, n, m, d, width = sizes
@@ -116,13 +130,7 @@ def check(arch: str, sizes: tuple[int, ...], kind: str, dtype: str) -> None:
     device += "+checked" if ":" in device else ":checked"
     made = [rng.standard_normal(s, dtype=np.float32) for s in (
         (batch, heads, n, d), (batch, own, m, d), (batch, own, m, width))]  # fmt: skip
-    mask = None
-    if kind == "bool":
-        mask = rng.random((batch, 1, n, m)) < 0.6
-        mask[0, 0, 0] = False
-    elif kind == "added":
-        mask = np.where(rng.random((n, m)) < 0.3, -np.inf, rng.standard_normal((n, m))).astype(np.float32)
-        mask[-1] = -np.inf
+    mask = drawn_mask(rng, kind, (batch, n, m))
     q, k, v = (Tensor(x, device=device).cast(dtype).realize() for x in made)
     added = mask is not None and mask.dtype != bool
     given = None if mask is None else Tensor(mask, device=device)

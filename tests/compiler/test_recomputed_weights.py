@@ -23,7 +23,7 @@ from compiler.targets import target_of
 from frontend import Tensor
 from frontend.evaluation.expr import uops
 from hcq.errors import CompileError
-from tests.compiler.test_online_product import DEVICES, ULP, exact, leaf
+from tests.compiler.test_online_product import DEVICES, ULP, drawn_mask, exact, leaf
 from tests.compiler.test_online_product import scheduled as online_scheduled
 
 F32 = dtypes.float32
@@ -110,13 +110,7 @@ def check(arch: str, sizes: tuple[int, ...], kind: str, dtype: str) -> None:
     q, k, v, g = (
         Tensor(rng.standard_normal(s, dtype=np.float32), device=device).cast(dtype).realize() for s in shapes
     )
-    mask = None
-    if kind == "bool":
-        mask = rng.random((batch, 1, n, m)) < 0.6
-        mask[0, 0, 0] = False
-    elif kind == "added":
-        mask = np.where(rng.random((n, m)) < 0.3, -np.inf, rng.standard_normal((n, m))).astype(np.float16)
-        mask[-1] = -np.inf
+    mask = drawn_mask(rng, kind, (batch, n, m))
     rounded = [x.cast("float32").numpy() for x in (q, k, v, g)]
     given = None if mask is None else Tensor(mask, device=device)
     given = given if given is None or kind == "bool" else given.cast(dtype).realize()

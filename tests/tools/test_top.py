@@ -10,14 +10,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hcq import published
+from hcq.errors import UsageError
 from tests.limits import HANG_S
 from tools import top
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 CHILD = """
 import hcq, sys
@@ -50,6 +51,31 @@ def test_the_view_shows_the_queues_and_memory_of_another_process(capsys: pytest.
         child.communicate(b"")
     assert child.returncode == 0
     assert not (published.folder() / str(child.pid)).exists()
+
+
+def test_a_forked_child_leaves_the_file_of_its_parent() -> None:
+    code = (
+        "import hcq, os, sys\nfrom hcq import published\n"
+        "with hcq.open('cpu'):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        sys.exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "    print((published.folder() / str(os.getpid())).exists())\n"
+    )
+    environment = {**os.environ, "HCQ_TOP": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+
+
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "folder", lambda: tmp_path)
+    tmp_path.chmod(0o777)
+    with pytest.raises(UsageError, match=r"not this user's alone: mode 40777(.|\n)*hint:"):
+        published.Publisher().start()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_of_killed_processes_are_removed_and_torn_ones_left_out(tmp_path: Path) -> None:

@@ -239,25 +239,41 @@ def _end_together(made: ProcessGroup) -> None:
     atexit.register(_group.clear)
 
 
-def destroy_process_group(group: Any = None) -> None:  # noqa: ARG001 - the field's signature
-    """Leave the process group; all ranks call it. Nothing happens without one."""
+def destroy_process_group(group: None = None) -> None:
+    """Leave the process group; all ranks call it. Nothing happens without one.
+
+    Raises as `get_rank`.
+    """
+    _refuse_parts(group)
     if _group:
         barrier()
         _group.clear()
 
 
-def get_rank(group: Any = None) -> int:  # noqa: ARG001 - the field's signature
-    """Return the number of this process, from 0; -1 without a group."""
+def _refuse_parts(group: object) -> None:
+    """Raise `UnsupportedError` for a group of some of the processes."""
+    if group is not None:
+        raise UnsupportedError(f"wanted group=None, all processes, saw {group!r}\nhint: leave group out")
+
+
+def get_rank(group: None = None) -> int:
+    """Return the number of this process, from 0; -1 without a group.
+
+    Raises `UnsupportedError` for a `group` of some of the processes.
+    """
+    _refuse_parts(group)
     return _group[0].rank if _group else -1
 
 
-def get_world_size(group: Any = None) -> int:  # noqa: ARG001 - the field's signature
-    """Return how many processes there are; -1 without a group."""
+def get_world_size(group: None = None) -> int:
+    """Return how many processes there are; -1 without a group. Raises as `get_rank`."""
+    _refuse_parts(group)
     return _group[0].size if _group else -1
 
 
-def get_backend(group: Any = None) -> str:  # noqa: ARG001 - the field's signature
-    """Return "mpi"."""
+def get_backend(group: None = None) -> str:
+    """Return "mpi". Raises as `get_rank`."""
+    _refuse_parts(group)
     return "mpi"
 
 
