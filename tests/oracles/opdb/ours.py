@@ -99,9 +99,10 @@ def evaluate(call: Call, *, seen: str = "plain", in_place: bool = False) -> tupl
     found = function(call.entry)
     if found is None:
         raise UsageError(f"no function {call.entry} here")
-    if not made and "." not in call.entry and not inspect.ismethod(found):
+    creates = inspect.ismethod(getattr(Tensor, call.name, None))
+    if not made and "." not in call.entry and not creates:
         raise UsageTypeError(f"{call.entry} is a method of tensors, there is none among the arguments")
-    if args and isinstance(args[0], (int, float)) and not inspect.ismethod(found) and "." not in call.entry:
+    if args and isinstance(args[0], (int, float)) and not creates and "." not in call.entry:
         raise UsageTypeError(f"{call.entry} is a method of tensors, saw {args[0]!r}")
     return found(*args, **names), made
 
