@@ -261,8 +261,7 @@ def test_training_equals_one_device():
 @pytest.mark.landing
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("place", ["whole", "divided"])
-@pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("batch", [1, 6, 11])
+@pytest.mark.parametrize(("count", "batch"), [(2, 11), (3, 6), (4, 1)])
 def test_training_of_every_kind_of_layer_equals_one_device(model: str, place: str, count: int, batch: int):
     if model == "convolutions" and batch == 1:
         batch = 2  # a batch norm needs two
@@ -326,10 +325,16 @@ def operations(dtype: str) -> list[str]:
 @pytest.mark.landing
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 4096, (1 << 20) + 3])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 4096, 70_001])
 def test_collectives_of_every_dtype_and_size(n: int, count: int, dtype: str):
     for op in operations(dtype):
         one_of_each(n, count, dtype, op)
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize(("count", "dtype"), [(2, "float32"), (3, "int64"), (4, "float16")])
+def test_collectives_of_many_elements(count: int, dtype: str):
+    one_of_each((1 << 20) + 3, count, dtype, "sum")
 
 
 @pytest.mark.sampled(1600)
