@@ -3,6 +3,7 @@ device's."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -323,18 +324,13 @@ def operations(dtype: str) -> list[str]:
 
 
 @pytest.mark.landing
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 4096, 70_001])
+@pytest.mark.parametrize(
+    ("n", "count", "dtype"),
+    [*product([0, 1, 2, 7, 4096, 70_001], [2, 3, 4], DTYPES), ((1 << 20) + 3, 2, "float16")],
+)
 def test_collectives_of_every_dtype_and_size(n: int, count: int, dtype: str):
     for op in operations(dtype):
         one_of_each(n, count, dtype, op)
-
-
-@pytest.mark.landing
-@pytest.mark.parametrize(("count", "dtype"), [(2, "float32"), (3, "int64"), (4, "float16")])
-def test_collectives_of_many_elements(count: int, dtype: str):
-    one_of_each((1 << 20) + 3, count, dtype, "sum")
 
 
 @pytest.mark.sampled(1600)
