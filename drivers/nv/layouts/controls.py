@@ -68,13 +68,15 @@ class GrInfo(enum.IntEnum):
 
 
 class FbInfo(enum.IntEnum):
-    """Indices of NV2080_CTRL_CMD_FB_GET_INFO_V2; sizes are in KiB (nv.md 2.7)."""
+    """Indices of NV2080_CTRL_CMD_FB_GET_INFO_V2; sizes are in KiB (nv.md 2.7; BAR1: ctrl2080fb.h)."""
 
+    BAR1_SIZE = 0x05
     RAM_SIZE = 0x07
     TOTAL_RAM_SIZE = 0x08
     HEAP_SIZE = 0x09
     HEAP_FREE = 0x16
     L2CACHE_SIZE = 0x1B
+    BAR1_AVAIL_SIZE = 0x1D
 
 
 GID_BINARY_SHA1: Final = 2
