@@ -18,6 +18,7 @@ from typing import Any, Final
 import hcq
 import interop
 
+_STARRED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 HEAD: Final = """# `hcq` and `interop`
 
 The interface below the tensors. [Concepts](../concepts.md) introduces it,
@@ -78,7 +79,7 @@ PARTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """Part of the page -> public name -> the members that programs use."""
 
 
-def _text(member: Any) -> str:
+def text_of(member: Any) -> str:
     """Return the docstring of a member without indentation."""
     return inspect.cleandoc(member.__doc__ or "")
 
@@ -92,14 +93,14 @@ def _default(value: object) -> str:
     return repr(value) if isinstance(value, (str, int, float, bool, tuple, type(None))) else "..."
 
 
-def _call(name: str, function: Any, *, bound: bool) -> str:
+def called(name: str, function: Any, *, bound: bool) -> str:
     """Return a function as a call: arguments with defaults, without types; `bound` leaves out the first."""
     shown: list[str] = []
     parameters = list(inspect.signature(function).parameters.values())[bound:]
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and not any(s.startswith("*") for s in shown):
             shown.append("*")
-        star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+        star = "*" * (1 + (parameter.kind is parameter.VAR_KEYWORD)) if parameter.kind in _STARRED else ""
         given = "" if parameter.default is parameter.empty else f"={_default(parameter.default)}"
         shown.append(f"{star}{parameter.name}{given}")
     return f"{name}({', '.join(shown)})"
@@ -147,15 +148,15 @@ def _entry(name: str, members: tuple[str, ...]) -> list[str]:
     value = getattr({"": hcq, "interop": interop}[package], short)
     if not isinstance(value, type):
         prefix = package or "hcq"
-        return [f"### `{_call(f'{prefix}.{short}', value, bound=False)}`", "", _text(value), ""]
-    lines = [f"### `{name}`", "", _text(value), "", *_rows(value)]
+        return [f"### `{called(f'{prefix}.{short}', value, bound=False)}`", "", text_of(value), ""]
+    lines = [f"### `{name}`", "", text_of(value), "", *_rows(value)]
     for one in members:
         member = inspect.getattr_static(value, one)
         if isinstance(member, property):
-            lines += [f"#### `{short}.{one}`", "", _text(member.fget), ""]
+            lines += [f"#### `{short}.{one}`", "", text_of(member.fget), ""]
         else:
             function = inspect.unwrap(getattr(value, one))
-            lines += [f"#### `{_call(f'{short}.{one}', function, bound=True)}`", "", _text(function), ""]
+            lines += [f"#### `{called(f'{short}.{one}', function, bound=True)}`", "", text_of(function), ""]
     return lines
 
 
