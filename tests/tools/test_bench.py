@@ -16,6 +16,7 @@ from frontend import Tensor
 from hcq.errors import CompileError
 from tests.support.host_time import __main__ as host_time
 from tools.bench.__main__ import main
+from tools.bench.against import HERE
 from tools.bench.compiled import Measured, works
 from tools.bench.lowering import GPUS, kernels_of, lowered
 from tools.bench.models import MODELS
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("case", ["submit", "replay", "signal", "copy"])
+@pytest.mark.parametrize("case", ["submit", "replay", "signal", "copy", "share"])
 def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.jsonl"
     assert main([case, "--device", "cpu", "--quick", "--output", str(out)]) == 0
@@ -39,6 +40,18 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
         assert row["p25"] <= row["median"] <= row["p75"]
         assert row["count"] > 0
         assert row["commit"]
+
+
+@pytest.mark.landing
+def test_ratios_to_a_checkout_are_a_row_a_figure_of_both(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["submit", "share", "--device", "cpu", "--quick", "--against", str(HERE), "--pairs", "2"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    rows = [json.loads(line) for line in printed.out.splitlines()]
+    assert {one["bench"] for one in rows} == {"submit", "share"}
+    assert {(one["unit"], one["count"]) for one in rows} == {("x", 2)}
+    assert all(0 < one["p25"] <= one["median"] <= one["p75"] for one in rows)
+    assert "only" not in printed.err
 
 
 @pytest.mark.landing

@@ -33,6 +33,7 @@ COMMANDS = sorted(
 
 WRONG = [
     ("tools.bench.__main__", ["submit", "--device", "foo"], "no device is called 'foo'; drivers: nv, amd"),
+    ("tools.bench.__main__", ["submit", "--against", NOWHERE], "wanted a checkout of this project"),
     ("tools.bench.__main__", ["submit", "--output", NOWHERE], "in '/nowhere', which is no folder"),
     ("tools.bench.__main__", ["submit", "--plot", "/"], "wanted a file to write, '/' is a folder"),
     ("tools.calibrate", ["--device", "foo"], "no device is called 'foo'"),

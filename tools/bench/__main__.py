@@ -3,7 +3,10 @@
     python -m tools.bench                                    the default cases, on the device of "auto"
     python -m tools.bench submit replay copy --device cpu    queues only, without compiler and tensors
 
-    submit, replay, gap, signal, copy   queues
+    python -m tools.bench submit --against /tmp/old          ratios to an older checkout, in interleaved pairs
+
+    submit, replay, gap, signal, copy,  queues; signals, futures and awaits; memory between processes
+    share
     eager, jit, start                   host time of tensors
     matmul, conv, elementwise           throughput of tensors, beside NumPy
     kernels                             throughput of compiled kernels, by the clock of a GPU
@@ -13,7 +16,7 @@
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
 Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `emu`, `emu_amd`,
-`cuda`, `compiled_cuda`). Next: `rows`, how a figure is measured.
+`cuda`, `compiled_cuda`), the pairs of `--against` (`against`). Next: `rows`, how a figure is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import hcq
-from tools.arguments import command, device_name, library, output, reported
+from tools.arguments import command, device_name, library, output, positive, reported
+from tools.bench.against import checkout, compare
 from tools.bench.rows import Bench, Report, Row, commit
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CASES = {
-    **dict.fromkeys(("submit", "replay", "gap", "signal", "copy"), "tools.bench.queues"),
+    **dict.fromkeys(("submit", "replay", "gap", "signal", "copy", "share"), "tools.bench.queues"),
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
     **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
@@ -75,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="two samples per case: tests that it runs, not its speed"
     )
+    parser.add_argument(
+        "--against", type=checkout, metavar="CHECKOUT", help="print ratios to this older checkout"
+    )
+    parser.add_argument("--pairs", type=positive, default=9, help="runs in each checkout (default: 9)")
     options = parser.parse_args(argv)
     names = [name for name in CASES if name not in PEERS] if options.all else options.cases or list(DEFAULT)
     unknown = [name for name in names if name not in CASES]
@@ -89,6 +97,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines = options.json or not sys.stdout.isatty()
         report = Report(sys.stdout, sys.stderr, file, lines=lines)
         opened = undo.enter_context(hcq.open(options.device, validate=False))
+        if options.against:
+            words = [*names, "--device", options.device, *["--quick"] * options.quick]
+            bench = Bench(opened, quick=options.quick, name="", commit=label, report=report)
+            for line in compare(bench, words, options.against, pairs=options.pairs):
+                report.progress(line)
+            rows, names = bench.rows, []
         for number, name in enumerate(names, 1):
             report.progress(f"[{number}/{len(names)}] {name}")
             bench = Bench(opened, quick=options.quick, name=name, commit=label, report=report)

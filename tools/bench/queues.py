@@ -1,4 +1,4 @@
-"""Benchmarks of the queue layer, without compiler and tensors: submit, replay, gap, signal and copy.
+"""Benchmarks of the queue layer, without compiler and tensors: submit, replay, gap, signal, copy and share.
 
 A device without a kernel for it raises `UnsupportedError`.
 
@@ -8,6 +8,7 @@ Not here: tensors (`tensors`), the empty kernel (`kernels`). Next: `rows`, how a
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -210,6 +211,28 @@ def copy(bench: Bench) -> None:
             buffer.close()
 
 
+def share(bench: Bench) -> None:
+    """Measure the import of memory and of a signal that another process would export.
+
+    Raises `UnsupportedError` on a device that shares no memory.
+    """
+    device = bench.device
+    for size in COPY_SIZES[:2]:
+        buffer = device.alloc(size, hcq.BufferSpec(shared=True))
+        fd = buffer.export()
+
+        def imported(fd: int = fd) -> None:
+            device.import_buffer(fd).close()
+
+        bench.measure(f"import and close a buffer, {size_label(size)}", imported)
+        os.close(fd)
+        buffer.close()
+    signal = device.signal(shared=True)
+    fd = signal.export()
+    bench.measure("import a signal", lambda: device.import_signal(fd))
+    os.close(fd)
+
+
 def _memcpy(dst: hcq.Buffer, src: hcq.Buffer, repeats: int) -> None:
     import ctypes  # noqa: PLC0415 - used only for the comparison
 
@@ -232,4 +255,4 @@ def size_label(size: int) -> str:
     return f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
 
 
-CASES = {"submit": submit, "replay": replay, "gap": gap, "signal": signal, "copy": copy}
+CASES = {"submit": submit, "replay": replay, "gap": gap, "signal": signal, "copy": copy, "share": share}
