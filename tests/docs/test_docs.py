@@ -10,7 +10,7 @@ import pytest
 from tests.children import ROOT, search_path
 from tests.limits import CHILD_S
 
-FOUND = [*(ROOT / "docs").glob("*.md"), ROOT / "docs/how-to/test-your-driver.md", ROOT / "README.md"]
+FOUND = [*(ROOT / "docs").glob("*.md"), ROOT / "docs/how-to/test-your-driver.md", *ROOT.glob("[RS]*.md")]
 SHOWN = sorted(path for path in FOUND if "```text\n" in path.read_text())
 SILENT = sorted(path for path in FOUND if "```python\n" in path.read_text() and path not in SHOWN)
 """Pages that show no output; the others run where their outputs are compared."""
