@@ -7,9 +7,9 @@ Otherwise another capture that holds is used, or one more is made; `Compiled.rec
 
 A function runs as it is, without a capture, where a replay would not do the same: it reads the value of a
 tensor (a condition on it, `item`, `print`), makes tensors of host data, prints, reads a clock, draws numbers
-on the host, changes Python objects, keeps tensors or gradients, returns other values than tensors, or its
-results have gradients, which only plain calls pass on. The cause is listed. Kernels are compiled and kept in
-all cases.
+on the host, changes Python objects, keeps tensors or gradients, or returns other values than tensors. The
+cause is listed. Kernels are compiled and kept in all cases. Where results carry gradients, the expression is
+repeated instead of a launch (`histories`).
 
 Not here: captures that refuse such functions (`jit`).
 """
@@ -36,10 +36,13 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if AT_ONCE:
+    from frontend.capture import histories
     from frontend.nn import module
 else:
+    histories = later("frontend.capture.histories")
     module = later("frontend.nn.module")
 if TYPE_CHECKING:
+    from frontend.capture.histories import History
     from frontend.tensor import Tensor
 
 LIMIT: Final = 8
@@ -70,6 +73,9 @@ class _Entry:
     """Why the function is never captured for these arguments; "": it is."""
     again: bool = False
     """Whether the next call is examined again, as the first one may have made what later ones use."""
+    flows: bool = False
+    """Whether gradients flow through the results: the next call makes `history`, and later ones repeat it."""
+    history: History | None = None
     floats: list[weakref.ref[Tensor]] = field(default_factory=list)
     """The float tensors from outside."""
     wanted: list[bool] = field(default_factory=list)
@@ -99,7 +105,9 @@ class _Entry:
                 return "requires_grad of a tensor from outside changed"
             self.seen = modes.CHANGES[0]
         captured = self.jit.captured
-        return "" if self.plain else self.watch.changed() if captured is None else captured.changed()
+        if self.plain or captured is not None:
+            return "" if captured is None else captured.changed()
+        return self.watch.changed() or ("" if self.history is None else self.history.changed())
 
     def wants(self) -> list[bool]:
         """Return requires_grad of `floats` now."""
@@ -203,7 +211,15 @@ class Compiled:
                 captured.check_arguments(tensors)
             except UsageError:  # an argument is also used in another way: this call is computed plainly
                 return self.fn(*args, **names)
-        return self.fn(*args, **names) if entry.plain else entry.jit(*args, **names)
+        if not entry.flows or entry.plain:
+            return self.fn(*args, **names) if entry.plain else entry.jit(*args, **names)
+        if entry.history is not None:
+            return entry.history.run(tensors)
+        result, entry.history, entry.plain = histories.record(
+            self.fn, entry.shape, tensors, entry.watch.tensors(floats=False)
+        )
+        entry.plain = entry.plain or entry.watch.effect()
+        return result
 
     def _plainly(self, cause: str, args: Any, names: Any) -> Any:
         if self.fullgraph:
@@ -215,6 +231,7 @@ class Compiled:
         watch = NameWatch(self.fn, others_of((args, names)), who=repr(self))
         entry = _Entry(**key, jit=TinyJit(self.fn), watch=watch)
         before = {id(t): grad_state.grad_of(t) for t in grad_state.wanting()}
+        writes = histories.assigned()
         notes: list[str] = []
         CAPTURE.notes = notes
         try:
@@ -222,6 +239,10 @@ class Compiled:
         finally:
             CAPTURE.notes = None
         entry.plain = notes[0] if notes else self._cause(entry, result, before)
+        if not entry.plain and entry.flows and not histories.same_assignments(writes):
+            entry.plain = histories.ASSIGNS
+        if not entry.plain and entry.flows and any(id(t) not in before for t in grad_state.wanting()):
+            entry.plain = histories.HOOKS
         if not entry.plain:
             entry.plain = watch.effect()
             entry.again = bool(entry.plain) and not last
@@ -234,14 +255,12 @@ class Compiled:
 
     def _cause(self, entry: _Entry, result: Any, before: dict[int, Any]) -> str:
         """Return why a call that just ran could not be captured; "": it could."""
-        if any(wanted for *_, wanted in entry.tensors):
-            return "an argument has requires_grad, and a capture passes no gradient on"
         try:
             flattened(result, [], f"{self!r} returns", strict=True)
         except UsageError as error:
             return str(error)
-        if any(_flows(t) for t in tensors_of(result)):
-            return "its result has gradients, which a capture does not pass on; call it within no_grad()"
+        flows = any(wanted for *_, wanted in entry.tensors) or any(_flows(t) for t in tensors_of(result))
+        entry.flows = flows and not entry.cut
         left = [t for t in grad_state.wanting() if grad_state.grad_of(t) is not before.get(id(t))]
         return "it leaves gradients" if any(grad_state.grad_of(t) is not None for t in left) else ""
 

@@ -142,9 +142,10 @@ class NameWatch:
         tensors = [r.value for r in (*self._before.reads.values(), *self._before.bound)]
         self._known = {id(v): v for v in chain(tensors, *[h.values for h in self._before.held.values()])}
 
-    def tensors(self) -> list[Tensor]:
-        """Return the float tensors that the function can have read."""
-        return [t for t in self._known.values() if isinstance(t, Tensor) and t.expr.dtype.is_float]
+    def tensors(self, *, floats: bool = True) -> list[Tensor]:
+        """Return the tensors that the function can have read, only those of a float type unless told so."""
+        known = [t for t in self._known.values() if isinstance(t, Tensor)]
+        return [t for t in known if t.expr.dtype.is_float or not floats]
 
     def changed(self) -> str:
         """Return what changed since the last `effect`, as a text; "": nothing."""

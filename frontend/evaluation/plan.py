@@ -45,6 +45,8 @@ class _CaptureOfThread(threading.local):
     """A `frontend.capture.recording.Capture`, or None."""
     notes: list[str] | None = None
     """What a capture would have refused, in the first call of a compiled function; None outside of one."""
+    draws: list[Any] | None = None
+    """The random draws of a call whose expression is recorded (`frontend.capture.histories`)."""
 
 
 CAPTURE: Final = _CaptureOfThread()

@@ -81,13 +81,16 @@ def manual_seed(seed: int = 0) -> None:
     GENERATOR.drawn = 0
 
 
-def _draw(cls: type[T], device: str | None) -> T:
+def draw(cls: type[T], device: str | None) -> T:
     """Return the words of a new draw, where its device can read them."""
     opened = Device[Device.named(device)]
     buffer = opened.write_small(GENERATOR.next())
     if CAPTURE.now is not None:
         CAPTURE.now.drew(buffer)
-    return cls.of_part((leaf_expr((4,), dtypes.uint32, opened.name), (Leaf(buffer),)))
+    made = cls.of_part((leaf_expr((4,), dtypes.uint32, opened.name), (Leaf(buffer),)))
+    if CAPTURE.draws is not None:
+        CAPTURE.draws.append(made)
+    return made
 
 
 def _rotated(x: T, by: int) -> T:
@@ -189,7 +192,7 @@ def rand(
     `dtype` is float32 by default. It has no memory until it is realized. Raises `UsageError` for a dtype of
     integers.
     """
-    return marked(_rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype)), requires_grad)
+    return marked(_rand(draw(cls, device), shape_of(shape, "rand"), _float(dtype)), requires_grad)
 
 
 def randn(
@@ -203,7 +206,7 @@ def randn(
 
     `dtype` is float32 by default. Raises `UsageError` for a dtype of integers.
     """
-    return marked(_randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype)), requires_grad)
+    return marked(_randn(draw(cls, device), shape_of(shape, "randn"), _float(dtype)), requires_grad)
 
 
 def randint(
@@ -229,7 +232,7 @@ def randint(
         raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")
     found = element_type(dtype) or dtypes.int64
     refuse_beyond("randint", low, high, found)
-    return _randint(_draw(cls, device), low, span, shape_of(shape, "randint"), found)
+    return _randint(draw(cls, device), low, span, shape_of(shape, "randint"), found)
 
 
 def refuse_beyond(what: str, low: int, high: int, dtype: DType) -> None:

@@ -150,3 +150,92 @@ def test_disabled_and_decorating_forms():
     decorated = torch.compile(fullgraph=True, dynamic=True)(f)
     assert [decorated(torch.ones(1)).item() for _ in range(3)] == [2.0] * 3
     assert captures(decorated) == 1
+
+
+def histories(function: Any) -> int:
+    return sum(entry.history is not None for entry in function._entries)
+
+
+def test_results_with_gradients_repeat_the_expression_in_a_training_loop():
+    def trained(wrap: Any) -> Any:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Dropout(0.3))
+        model = wrap(net)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        losses = []
+        for rows in (5, 5, 5, 1, 5, 1, 1):
+            optimizer.zero_grad()
+            loss = model(torch.randint(0, 5, (rows,))).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        assert model is net or histories(model) == 2
+        return losses, [p.tolist() for p in net.parameters()]
+
+    assert trained(torch.compile) == trained(lambda net: net)
+
+
+def test_gradients_pass_through_a_compiled_call_to_what_its_arguments_were_computed_from():
+    w = torch.randn(3, 3, requires_grad=True)
+
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return (x @ w).tanh() * y, (x * y).sum()
+
+    def found(function: Any) -> list[Any]:
+        out = []
+        for k, same in enumerate((True, True, True, False, False, True, False)):
+            x = torch.full((1, 3), k / 4.0, requires_grad=True)
+            h = x * 2
+            a, b = function(h, h if same else h + 1)
+            loss = a.square().sum() + b
+            out += [loss.item() if k % 2 else 0.0]
+            loss.backward()
+            out += [x.grad.tolist(), a.tolist()]
+            with torch.no_grad():
+                w.sub_(w.grad * 0.1)
+            out += [w.grad.tolist()]
+            w.grad = None
+        return out
+
+    before = w.tolist()
+    plain, compiled = found(f), torch.compile(f)
+    with torch.no_grad():
+        w.copy_(torch.tensor(before))
+    assert found(compiled) == plain
+    assert histories(compiled) == 1
+    for on in (True, False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
+            ones = torch.ones(2, 3)
+            assert compiled(ones, ones)[0].dtype is f(ones, ones)[0].dtype
+    w.requires_grad_(False)
+    assert not compiled(torch.ones(2, 3), torch.ones(2, 3))[0].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("case", "cause"),
+    [("argument", "from outside, or one that"), ("weight", "from outside, or one that"),
+     ("write", "assigns to"), ("hook", "requires_grad or a hook"), ("norm", "assigns to")],
+)  # fmt: skip
+def test_what_an_expression_would_not_repeat_runs_plainly(case: str, cause: str):
+    w, count, seen = torch.ones(3, requires_grad=True), torch.zeros(1), []
+    norm = nn.BatchNorm1d(3)
+
+    def f(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * w
+        if case == "hook":
+            y.register_hook(lambda _: seen.append(1))
+        if case == "write":
+            count.add_(1.0)
+        first = {"argument": x, "weight": w, "norm": norm(x) if case == "norm" else y}.get(case, y)
+        return first, y.sum()
+
+    compiled, x = torch.compile(f), torch.rand(2, 3)
+    for k in range(1, 5):
+        first, total = compiled(x)
+        total.backward()
+        assert w.grad.tolist() == pytest.approx((x.sum(0) * k).tolist())
+        assert first is {"argument": x, "weight": w}.get(case, first)
+        assert case != "hook" or len(seen) == k
+        assert case != "write" or count.item() == k
+        assert case != "norm" or norm.num_batches_tracked.item() == k
+    assert cause in compiled.plain
