@@ -53,6 +53,7 @@ if AT_ONCE:
     from frontend.autograd import table
 else:
     table = later("frontend.autograd.table")
+_placement = later("frontend.distributed.placement")
 
 
 def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node], ends: frozenset[Node]) -> list[Node | None]:
@@ -360,8 +361,10 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
                 grad_from_outside(t)
             changed((GRAD, id(t)))
             state = state_of(t)
+            if "," in t.expr.device and t.expr.op is PARAM:  # divided as its memory: a reduce-scatter
+                g = _placement.placed_as(g, t)  # noqa: PLW2901 - the gradient from here on
             if state.hooks:
-                g = hooked(t, g)  # noqa: PLW2901 - the gradient from here on
+                g = hooked(t, g)  # noqa: PLW2901 - as above
             total = g if state.value is None else elementwise.add(state.value, g)
             state.value, state.used = total, None
             state.of = weakref.ref(self)

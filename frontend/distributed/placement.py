@@ -16,7 +16,7 @@ from frontend.device import LOCK, Device
 from frontend.distributed.layout import WHOLE, Spread, TensorLayout, even
 from frontend.distributed.mesh import Mesh
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.expr import PLACE, leaf_expr
+from frontend.evaluation.expr import PARAM, PLACE, leaf_expr
 from frontend.evaluation.gradient_state import give_gradients
 from frontend.evaluation.history import readable
 from frontend.evaluation.realize import realize_one
@@ -116,7 +116,8 @@ def layout_of(t: TensorBase) -> TensorLayout:
 
 def placed_as(x: T, t: TensorBase) -> T:
     """Return x, on the mesh of t, divided along the same axis as t if t is. Raises as `layout_of`."""
-    axis = layout_of(t).axis
+    memory = t.expr.op is PARAM  # inside a captured function too, as no value is read
+    axis = cast("Any", t.leaves[0]).buffer.layout.axis if memory else layout_of(t).axis
     return x if axis is None else _placed(x, axis)
 
 

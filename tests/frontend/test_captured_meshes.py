@@ -94,7 +94,7 @@ def same(got: list[Any], want: list[Any], within: float = 1e-10) -> None:
         np.testing.assert_allclose(a, b, rtol=within, atol=within)
 
 
-@pytest.mark.parametrize("place", ["whole", "divided"])
+@pytest.mark.parametrize("place", [pytest.param("whole", marks=pytest.mark.landing), "divided"])
 def test_a_captured_step_equals_plain_ones(place: str):
     got = trained(CPUS[:2], TinyJit, place=place)
     same(got, trained(CPUS[:2], plain, place=place), 0)
@@ -113,6 +113,7 @@ def test_captured_steps_equal_one_device(devices: tuple[str, ...], width: int, p
     same(got, trained((), plain, width=width, small=small))
 
 
+@pytest.mark.landing
 def test_a_compiled_step_equals_plain_ones():
     same(trained(CPUS[:2], frontend.compile), trained(CPUS[:2], plain), 0)
 
