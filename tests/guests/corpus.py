@@ -4,7 +4,8 @@
     python -m tests.guests.corpus --target sm_86 --only scan --unchecked
     python -m tests.guests.corpus --rebuild       # compile all of them first: needs hcq[triton,cuda]
 
-Prints each kernel that differs or has a finding, and a line for each target. Exit status 1 if there is one.
+Prints each kernel that differs or has a finding, and a line for each target with the time of the processors,
+translation included. Exit status 1 if there is one.
 `--rebuild` is a nightly command: it writes the data in `tests/interop/data` anew, prints which files
 changed, and runs the kernels with mistakes, too. With the same compilers none changes
 (Triton 3.9.0, NVRTC 13.5).
@@ -20,6 +21,7 @@ import functools
 import io
 import math
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -160,7 +162,7 @@ def _run(language: str, target: str, device_name: str, only: str, *, checked: bo
     names = _chosen(language, target, only)
     if not names:
         return 0
-    bad = 0
+    bad, begun = 0, time.process_time()
     with override(emu_checked=checked, validate=True), contextlib.ExitStack() as devices:
         device = devices.enter_context(hcq.open(device_name))
         for name in names:
@@ -181,7 +183,8 @@ def _run(language: str, target: str, device_name: str, only: str, *, checked: bo
                 bad += 1
                 print(f"{language} {target} {name}: {problem}", flush=True)
     how = "with all checks" if checked else "without checks"
-    print(f"{language} {target} on {device_name} {how}: {len(names) - bad} of {len(names)} right", flush=True)
+    right = f"{len(names) - bad} of {len(names)} right, {time.process_time() - begun:.1f} s of processors"
+    print(f"{language} {target} on {device_name} {how}: {right}", flush=True)
     return bad
 
 

@@ -54,16 +54,6 @@ def test_ratios_to_a_checkout_are_a_row_a_figure_of_both(capsys: pytest.CaptureF
     assert "only" not in printed.err
 
 
-@pytest.mark.landing
-def test_queue_cases_run_on_scripted_amd_queues(capsys: pytest.CaptureFixture[str]) -> None:
-    assert host_time.main(["amd-queues", "--quick"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    kinds = {f"{target}, scripted" for target in ("gfx1100", "gfx942")}
-    for case in ("submit", "replay", "signal", "copy"):
-        assert {one["device"] for one in rows if one["bench"] == case} == kinds
-    assert not [one for one in rows if "device's clock" in one["case"]]
-
-
 def test_kernels_are_checked_and_measured_by_the_device_s_clock(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernels", "--device", "cpu", "--quick"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -147,17 +137,6 @@ def test_a_slow_row_ends_before_all_its_samples() -> None:
     assert one.count == 3
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("case", ["elementwise", "matmul", "conv"])
-def test_throughput_is_measured_beside_numpy(case: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([case, "--device", "cpu", "--quick"]) == 0
-    ours, numpy = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert ours["case"] == numpy["case"]
-    assert ours["unit"] == numpy["unit"] == ("GB/s" if case == "elementwise" else "GFLOP/s")
-    assert ours["device"].startswith("cpu:0 ")
-    assert numpy["device"].startswith("NumPy ")
-
-
 @pytest.mark.parametrize(
     ("median", "unit", "shown"),
     [
@@ -185,7 +164,7 @@ def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
 def test_plot_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the [plot] extra is not installed")
     out = tmp_path / "rows.png"
-    assert main(["signal", "elementwise", "--device", "cpu", "--quick", "--plot", str(out)]) == 0
+    assert main(["signal", "eager", "--device", "cpu", "--quick", "--plot", str(out)]) == 0
     assert out.read_bytes()[:4] == b"\x89PNG"
 
 

@@ -8,14 +8,13 @@
     submit, replay, gap, signal, copy,  queues; signals, futures and awaits; memory between processes
     share
     eager, jit, start                   host time of tensors
-    matmul, conv, elementwise           throughput of tensors, beside NumPy
     kernels                             throughput of compiled kernels, by the clock of a GPU
     lowering                            time from a kernel's AST to LLVM IR
     check                               price of HCQ_CHECK=1: first runs of models
     emu, emu-amd                        speed of the emulators
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `compiled`, `lowering`, `check`, `emu`, `emu_amd`,
+Not here: the cases (`queues`, `tensors`, `compiled`, `lowering`, `check`, `emu`, `emu_amd`,
 `cuda`, `compiled_cuda`), the pairs of `--against` (`against`). Next: `rows`, how a figure is measured.
 """
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 CASES = {
     **dict.fromkeys(("submit", "replay", "gap", "signal", "copy", "share"), "tools.bench.queues"),
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
-    **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
     "emu-amd": "tools.bench.emu_amd",
     "kernels": "tools.bench.compiled",
@@ -52,7 +50,7 @@ CASES = {
 """Case -> the module whose `CASES` has it; imported on demand."""
 PEERS = ("cuda", "cuda-kernels")
 """The cases that need PyTorch and a GPU."""
-DEFAULT = ("submit", "replay", "copy", "eager", "jit", "matmul", "conv", "elementwise")
+DEFAULT = ("submit", "replay", "copy", "eager", "jit")
 """The cases that run if none is named."""
 
 
@@ -137,7 +135,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         low = [row.median - row.p25 for row in shown]
         high = [row.p75 - row.median for row in shown]
         axis.barh(
-            [f"{row.bench}: {row.case}{', NumPy' * row.numpy}" for row in shown],
+            [f"{row.bench}: {row.case}" for row in shown],
             [row.median for row in shown],
             xerr=[low, high],
             color="#5b8db8",

@@ -174,13 +174,12 @@ def kernels(bench: Bench) -> None:
     Raises `UnsupportedError` for a device without a target, and at the end `CompileError` with the text of
     every result that was wrong.
     """
-    emulated = bench.scripted or bench.device.info.driver.endswith("-emu")
     info = bench.device.info
     name = f"{info.driver}:{info.index}"
     most = 8192 if target_of(info.arch).threads > 1 else 1024
     wrong: list[str] = []
-    every = [*works(small=emulated or bench.quick, most=most)]
-    if not emulated and not bench.quick and any(op.rows for op in target_of(info.arch).matrix):
+    every = [*works(small=bench.emulated or bench.quick, most=most)]
+    if not bench.emulated and not bench.quick and any(op.rows for op in target_of(info.arch).matrix):
         every += alternatives()
     for work in every:
         try:
@@ -189,7 +188,7 @@ def kernels(bench: Bench) -> None:
             wrong.append(str(error))
             continue
         with runner:
-            if emulated:
+            if bench.emulated:
                 runner.nanoseconds(1)
                 bench.add(work.case, [float(runner.kernels)], unit="kernels", note="emulated, not timed")
             else:

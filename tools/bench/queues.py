@@ -33,7 +33,7 @@ COPY_SIZES = (4096, 1 << 20, 16 << 20, 64 << 20)
 def submit(bench: Bench) -> None:
     """Measure the host time of one launch, and the device time of empty kernels in one submission.
 
-    The device time is left out on a scripted or emulated device.
+    The device time is left out on an emulated device.
     """
     device, queue = bench.device, bench.device.compute
     program = device.load(empty(device.info))
@@ -53,7 +53,7 @@ def submit(bench: Bench) -> None:
         return queue.submit(commands)
 
     bench.measure(f"record + encode + ring, {KERNELS} kernels", many, before=queue.sync, samples=300)
-    if bench.scripted:
+    if bench.emulated:
         return
     spans = [
         _device_ns(queue, lambda c: c.exec(program, args, groups=ONE, threads=ONE)) / KERNELS
@@ -79,7 +79,7 @@ def replay(bench: Bench) -> None:
     """Measure the host time of replaying a graph, with nothing changed and with every input changed."""
     device, queue = bench.device, bench.device.compute
     program = device.load(empty(device.info))
-    for kernels in (1, 32) if bench.scripted else (1, 32, KERNELS):
+    for kernels in (1, 32) if bench.emulated else (1, 32, KERNELS):
         graph = hcq.Graph()
         params = [graph.param(f"input{i}") for i in range(kernels)]
         commands = queue.record()
@@ -195,7 +195,7 @@ def copy(bench: Bench) -> None:
         }
         for _ in range(count):
             rates["submitted and awaited"].append(2 * size / _seconds(awaited) / 1e9)
-            if bench.scripted:
+            if bench.emulated:
                 continue
             rates["by the device's clock"].append(2 * size / (_device_ns(queue, one, repeats) / repeats))
             if device.info.host_addressable:

@@ -39,17 +39,11 @@ class Row:
     commit: str
     note: str = ""
 
-    @property
-    def numpy(self) -> bool:
-        """Whether this is NumPy's figure, for comparison with the device's."""
-        return self.device.startswith("NumPy ")
-
     def text(self) -> str:
         """Return the row as text; a time is in the unit that gives one to three digits before the point."""
         scale, unit = _readable(self.median, self.unit)
         spread = f"[{four_digits(self.p25 * scale)} … {four_digits(self.p75 * scale)}]"
         note = f"  {self.note}" if self.note else ""
-        note += "  NumPy" if self.numpy else ""
         figure = f"{four_digits(self.median * scale):>10s} {unit:8s}{spread:24s}n={self.count}"
         return f"{self.bench:9s}{self.case:52s}{figure}{note}"
 
@@ -117,13 +111,11 @@ class Bench:
         commit: str,
         report: Callable[[Row], None],
         most_s: float = MOST_S,
-        label: str = "",
-        scripted: bool = False,
     ) -> None:
         self.device = device
-        self.scripted = scripted
-        """Whether the device is scripted or emulated: slow, and without a meaningful clock."""
-        self.label = label or f"{device.info.driver}:{device.info.index} {device.info.name}"
+        self.emulated = device.info.driver.endswith("-emu")
+        """Whether the device is emulated: slow, and without a meaningful clock."""
+        self.label = f"{device.info.driver}:{device.info.index} {device.info.name}"
         """The name of the device in rows."""
         self.quick = quick
         self.name = name
@@ -131,19 +123,6 @@ class Bench:
         self._commit = commit
         self._report = report
         self._most_s = most_s
-
-    def beside(self, device: hcq.Device, *, name: str, label: str) -> Bench:
-        """Return a bench of case `name` on a scripted or emulated device; rows go to the same function."""
-        return Bench(
-            device,
-            quick=self.quick,
-            name=name,
-            commit=self._commit,
-            report=self._report,
-            most_s=self._most_s,
-            label=label,
-            scripted=True,
-        )
 
     def measure(
         self,

@@ -1,6 +1,6 @@
 """Benchmarks of the host time of tensors: eager, jit and start.
 
-Not here: queues without tensors (`queues`), throughput (`throughput`). Next: `rows`, how a figure is
+Not here: queues without tensors (`queues`), throughput (`compiled`). Next: `rows`, how a figure is
 measured.
 """
 

@@ -1,8 +1,7 @@
 """Print the host time of launches and replays on scripted kernels: `python -m tests.support.host_time nv`.
 
-Cases: `nv` and `amd`, where nothing is executed, and `amd-queues`, whose scripted queues execute packets in
-Python. Each row has median, quartiles, count, device and commit: a table, or JSON lines where stdout is no
-terminal.
+Cases: `nv` and `amd`; nothing is executed. Each row has median, quartiles, count, device and commit: a table,
+or JSON lines where stdout is no terminal.
 
 Not here: the time of real and emulated devices (`python -m tools.bench`).
 """

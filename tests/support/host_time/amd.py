@@ -1,9 +1,7 @@
 """Host time of launches and replays on the AMD driver, on the scripted kernel: Python time alone.
 
 The case "amd" measures PM4 queues, AQL queues, and the NVIDIA driver for comparison. The GPU's results are
-written outside the measured time, so each submission finds the previous one completed. The case "amd-queues"
-runs the queue cases on PM4 and AQL queues; there the scripted kernel executes each packet in Python, inside
-the measured time. No hardware is used.
+written outside the measured time, so each submission finds the previous one completed. No hardware is used.
 
 Not here: NVIDIA's case (`nv`). Next: `tests.support.amd.scripted`, the scripted kernel.
 """
@@ -22,7 +20,6 @@ from tests.support.amd.script import Script
 from tests.support.amd.scripted import ScriptedKernel
 from tests.support.host_time.finished import KERNELS, FinishedDevice
 from tests.support.host_time.nv import FinishedNv
-from tools.bench import queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 TARGETS = ("gfx1100", "gfx942")
 """One with PM4 queues and one with AQL queues."""
-QUEUE_CASES = ("submit", "replay", "signal", "copy")
 _TEXT = """
 define amdgpu_kernel void @k(ptr addrspace(1) %out, ptr addrspace(1) %x, i32 %n) #0 {
   store i32 %n, ptr addrspace(1) %out
@@ -90,25 +86,4 @@ def amd(bench: Bench) -> None:
             )
 
 
-def _scripted(target: str) -> Device:
-    """Return an open device whose queues execute all packets except kernels."""
-    kernel = ScriptedKernel(Script(gpus=(target,)))
-    return Device(AmdDriver("amd", lambda _: kernel, lasting=False).open(0, None))
-
-
-def _queue_cases(bench: Bench, device: Device, label: str) -> None:
-    """Run the queue cases on a device and close it."""
-    try:
-        for name in QUEUE_CASES:
-            queues.CASES[name](bench.beside(device, name=name, label=label))
-    finally:
-        device.close()
-
-
-def amd_queues(bench: Bench) -> None:
-    """Measure launches, replays, signals, waits across queues and SDMA copies, on PM4 and on AQL queues."""
-    for target in TARGETS:
-        _queue_cases(bench, _scripted(target), f"{target}, scripted")
-
-
-CASES = {"amd": amd, "amd-queues": amd_queues}
+CASES = {"amd": amd}
