@@ -11,6 +11,7 @@ from drivers.cpu import layouts
 from frontend import Device, Tensor, TinyJit
 from frontend.device import TensorDevice
 from hcq.pushbuffer import PushBuffer
+from tests.drivers.cpu.rig import NoArguments
 from tests.limits import HANG_S
 
 if TYPE_CHECKING:
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("uncompared")
 
 NAME = "cpu:8"
-
-
-class NoArguments:
-    """These streams need no argument memory."""
-
-    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
-        raise AssertionError
 
 
 class Faulty:

@@ -11,7 +11,6 @@ Not here: random functions (`functions`), exchanges (`amd_exchanges`), the comma
 
 from __future__ import annotations
 
-import ctypes
 import random
 import struct
 from dataclasses import dataclass
@@ -21,11 +20,10 @@ import numpy as np
 
 from compiler.llvm import Machine, emit_assembly, emit_object
 from emulator.amd.isa import programs
-from emulator.ir import jit
 from emulator.nv.ptx.module import launch, load_ptx
 from emulator.shared.memory import AddressSpace
 from tests.fuzz.amd_exchanges import AMD, BINS, ENTRY, GROUPS, KINDS, NV, PART, PARTS, Exchange
-from tests.fuzz.cases import HOST_LOOP
+from tests.fuzz.cases import host_functions
 from tests.fuzz.functions import FunctionWriter, calls
 
 if TYPE_CHECKING:
@@ -185,24 +183,5 @@ class Case:
 
     def on_host(self) -> list[tuple[Any, Any]]:
         """Compute the same with host code and NumPy."""
-        functions = self._host_functions()
+        functions = host_functions([name for chain in self.chains for name in chain.names], self._functions)
         return [chain.on_host(functions) for chain in self.chains]
-
-    def _host_functions(self) -> Any:
-        target = jit.host()
-        names = [name for chain in self.chains for name in chain.names]
-        text = "".join(self._functions) + "".join(HOST_LOOP.replace("NAME", name) for name in names)
-        text += "\n".join(sorted(calls(text)))
-        text += f"\nattributes #0 = {{ alwaysinline {target.attributes} }}\nattributes #1 = {{ {target.attributes} }}\n"
-        loaded = jit.load(jit.compile_ir(text, target, optimise=False), [f"host_{n}" for n in names], {})
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_uint64)
-
-        def call(name: str, *arrays: Any) -> Any:
-            out = np.zeros(arrays[0].shape, "u8")
-            inputs = [np.ascontiguousarray(a) for a in arrays]
-            kind(loaded.addresses[f"host_{name}"])(
-                out.ctypes.data, *(a.ctypes.data for a in inputs), out.size
-            )
-            return out
-
-        return call

@@ -32,7 +32,7 @@ from tests.fuzz.functions import FunctionWriter, calls
 from tools.record.nv.programs import Program, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _KINDS: tuple[type[Exchange], ...] = (
     SharedSwap, SharedSwap, Atomics, Atomics, Shuffle, Vote, Vote, DivergentReduction, ThinningLoop, Leave,
@@ -109,6 +109,24 @@ class Outcome:
         return ""
 
 
+def host_functions(names: Sequence[str], texts: Sequence[str]) -> Callable[..., Any]:
+    """Compile functions for the host; return a function that applies the one of a name to three arrays of u64."""
+    target = jit.host()
+    text = "".join(texts) + "".join(HOST_LOOP.replace("NAME", name) for name in names)
+    text += "\n".join(sorted(calls(text)))
+    text += f"\nattributes #0 = {{ alwaysinline {target.attributes} }}\nattributes #1 = {{ {target.attributes} }}\n"
+    loaded = jit.load(jit.compile_ir(text, target, optimise=False), [f"host_{name}" for name in names], {})
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_uint64)
+
+    def call(name: str, *arrays: Any) -> Any:
+        out = np.zeros(arrays[0].shape, "u8")
+        inputs = [np.ascontiguousarray(a) for a in arrays]
+        kind(loaded.addresses[f"host_{name}"])(out.ctypes.data, *(a.ctypes.data for a in inputs), out.size)
+        return out
+
+    return call
+
+
 class Case:
     """The kernel of one seed."""
 
@@ -160,7 +178,7 @@ class Case:
 
     def on_host(self) -> Outcome:
         """Compute the same outcome with host code and NumPy."""
-        functions = self._host_functions()
+        functions = host_functions([f"f{k}" for k in range(len(self._functions))], self._functions)
         lanes = -(-self.threads // 32) * 32
         index = np.arange(BLOCKS, dtype="u8")[:, None] * np.uint64(self.threads) + np.arange(
             lanes, dtype="u8"
@@ -177,9 +195,9 @@ class Case:
         values = [np.zeros(index.shape, "u8") for _ in range(2)]
         for padded, data in zip(values, (self._x, self._y), strict=True):
             padded[:, : self.threads] = data.reshape(BLOCKS, self.threads)
-        v = functions(0, values[0], values[1], index)
+        v = functions("f0", values[0], values[1], index)
         for n, exchange in enumerate(self._exchanges):
-            v = functions(n + 1, v, exchange.mirror(v, state), index)
+            v = functions(f"f{n + 1}", v, exchange.mirror(v, state), index)
         state.out[state.alive] = v[state.alive]
         return Outcome(state.out[:, : self.threads].tobytes(), state.bins.tobytes())
 
@@ -197,25 +215,6 @@ class Case:
         self._x, self._y = given[: len(self._x)], given[len(self._x) :]
         found = self.on_host()
         return found.out + found.bins
-
-    def _host_functions(self) -> Any:
-        target = jit.host()
-        names = [f"f{k}" for k in range(len(self._functions))]
-        text = "".join(self._functions)
-        text += "".join(HOST_LOOP.replace("NAME", name) for name in names)
-        text += "\n".join(sorted(calls(text)))
-        text += f"\nattributes #0 = {{ alwaysinline {target.attributes} }}\nattributes #1 = {{ {target.attributes} }}\n"
-        loaded = jit.load(jit.compile_ir(text, target, optimise=False), [f"host_{n}" for n in names], {})
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_uint64)
-
-        def call(number: int, *arrays: Any) -> Any:
-            out = np.zeros(arrays[0].shape, "u8")
-            inputs = [np.ascontiguousarray(a) for a in arrays]
-            run = kind(loaded.addresses[f"host_f{number}"])
-            run(out.ctypes.data, *(a.ctypes.data for a in inputs), out.size)
-            return out
-
-        return call
 
 
 def check(seed: int, settings: Settings) -> str:

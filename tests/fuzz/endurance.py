@@ -35,6 +35,7 @@ from hcq.errors import DeviceFault
 from hcq.graph import Graph
 from hcq.pushbuffer import PushBuffer
 from hcq.store import Store
+from tests.drivers.cpu.rig import NoArguments
 from tools.arguments import above_zero, command, natural, output, positive
 
 if TYPE_CHECKING:
@@ -137,19 +138,12 @@ def open_and_close() -> None:
             raise ArithmeticError("a replayed copy gave other bytes")
 
 
-class _NoArguments:
-    """Argument memory for packets without arguments."""
-
-    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
-        raise AssertionError
-
-
 def fault_and_recover() -> None:
     """Cause a fault of a device with an unknown packet, recover, and use the device."""
     with hcq.open("cpu", validate=False) as device:
         kept = device.alloc(4096)
         device.compute.submit(device.compute.record().fill(kept, 3)).wait()
-        pushbuffer = PushBuffer(64, _NoArguments())
+        pushbuffer = PushBuffer(64, NoArguments())
         pushbuffer.words += (_UNKNOWN_PACKET, *layouts.Nop.pack()[1:])
         queue = device.copies[0]
         queue.ring.submit(pushbuffer)

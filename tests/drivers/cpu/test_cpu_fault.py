@@ -7,14 +7,8 @@ import pytest
 import hcq
 from drivers.cpu import layouts
 from hcq.pushbuffer import PushBuffer
+from tests.drivers.cpu.rig import NoArguments
 from tests.limits import HANG_S
-
-
-class NoArguments:
-    """Fail: these streams have no argument blocks."""
-
-    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
-        raise AssertionError
 
 
 def test_fault_is_raised_by_the_wait_and_by_every_later_call() -> None:

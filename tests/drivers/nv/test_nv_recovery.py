@@ -14,6 +14,7 @@ from hcq.config import override
 from hcq.driver import BufferSpec, Place
 from hcq.pushbuffer import PushBuffer
 from tests.conformance.kernels import image as counting
+from tests.drivers.cpu.rig import NoArguments
 from tests.limits import HANG_S
 from tools.bringup.nv.kernels import image, ptx
 
@@ -46,13 +47,6 @@ def holding(device: hcq.Device, *words: int) -> Buffer:
     for i, word in enumerate(words):
         buffer.host().cast("I")[i] = word
     return buffer
-
-
-class NoArguments:
-    """Fail: these streams have no argument blocks."""
-
-    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
-        raise AssertionError
 
 
 def wild_kernel(device: hcq.Device) -> hcq.Point:
