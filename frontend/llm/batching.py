@@ -17,12 +17,12 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from compiler.dtype import dtypes
 from frontend.autograd.grad_modes import no_grad
 from frontend.capture.jit import TinyJit
-from frontend.llm.model import CHUNKS, Session
+from frontend.llm.model import CHUNKS, LEAST_SLOTS, Session
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -35,11 +35,17 @@ if TYPE_CHECKING:
     from frontend.llm.model import LanguageModel
     from frontend.llm.sampling import Sampling
 
-_LEAST_SLOTS: Final = 256
-
 
 class BatchFullError(UsageError):
     """As many requests wait as the batch allows; the caller may try again later."""
+
+
+class ContextLengthError(UsageError):
+    """A prompt and the tokens wanted after it are more than the context of the batch."""
+
+
+class BatchEndedError(UsageError):
+    """The batch runs no more: it is closed, or its device failed."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -92,19 +98,21 @@ class RunningBatch:
     def submit(self, request: Request) -> None:
         """Queue a request.
 
-        Raises `UsageError` for ids that the model does not have, for more tokens than the context, and after
-        `close` or a failure of the device; `BatchFullError` if too many requests wait.
+        Raises `UsageError` for ids that the model does not have, `ContextLengthError` for more tokens than
+        the context, `BatchFullError` if too many requests wait, `BatchEndedError` after `close` or a failure.
         """
         size, vocabulary = len(request.ids), self.model.description.vocabulary
         if not size or not all(type(n) is int and 0 <= n < vocabulary for n in request.ids):
             raise UsageError(f"wanted one id or more, each from 0 to {vocabulary - 1}")
-        if request.most < 1 or size + request.most > self.context:
-            raise UsageError(
+        if request.most < 1:
+            raise UsageError(f"wanted one token or more, saw {request.most}")
+        if size + request.most > self.context:
+            raise ContextLengthError(
                 f"the context has {self.context} tokens, wanted {size} of the prompt and {request.most} more"
             )
         with self._changed:
             if self._closed or self._error is not None:
-                raise UsageError(f"the batch does not run: {self._error or 'it is closed'}")
+                raise BatchEndedError(f"the batch does not run: {self._error or 'it is closed'}")
             self._queue = deque([r for r in self._queue if not r.cancelled])
             if len(self._queue) >= self.waiting:
                 raise BatchFullError(f"{self.waiting} requests wait already")
@@ -184,7 +192,7 @@ class RunningBatch:
 
     def _arrange(self, longest: int) -> None:
         """Choose a cache with room for the longest row, and where all rows end in it."""
-        slots = max(_LEAST_SLOTS, 1 << (longest + longest // 4 + CHUNKS[-1]).bit_length())
+        slots = max(LEAST_SLOTS, 1 << (longest + longest // 4 + CHUNKS[-1]).bit_length())
         if slots not in self._sessions:
             decoder = self.model.decoder
             batch, one = Session(decoder, len(self.rows), slots), Session(decoder, 1, slots)

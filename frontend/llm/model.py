@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CHUNKS: Final = (128, 16)
 """Tokens of each sequence that run at once through a prompt."""
-_LEAST_SLOTS: Final = 256
+LEAST_SLOTS: Final = 256
 
 
 class Session:
@@ -249,7 +249,7 @@ class LanguageModel:
         with self._lock:
             session, self._idle = self._idle, None
         if session is None or session.batch != batch or session.slots < wanted:
-            slots = max(_LEAST_SLOTS, 1 << (wanted - 1).bit_length())
+            slots = max(LEAST_SLOTS, 1 << (wanted - 1).bit_length())
             session = Session(self.decoder, batch, slots)
         return session
 

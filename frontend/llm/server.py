@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.llm.batching import BatchFullError, Request
+from frontend.llm.batching import BatchEndedError, BatchFullError, ContextLengthError, Request
 from frontend.llm.protocol import Reply, RequestError, Wanted, wanted
 from frontend.llm.tokenizer import TextPieces
 from hcq.errors import UnsupportedError, UsageError
@@ -142,14 +142,8 @@ class _Generation:
     def _begun(self, text: str) -> int:
         """Return how many characters at the end may be the start of a stop text."""
         longest = max(map(len, self.stops), default=1)
-        return next(
-            (
-                n
-                for n in range(min(longest - 1, len(text)), 0, -1)
-                if any(s.startswith(text[-n:]) for s in self.stops)
-            ),
-            0,
-        )
+        sizes = range(min(longest - 1, len(text)), 0, -1)
+        return next((n for n in sizes if any(s.startswith(text[-n:]) for s in self.stops)), 0)
 
 
 class _Server:
@@ -194,9 +188,11 @@ class _Server:
             generation = _Generation(self, asked, reply)
         except BatchFullError as error:
             raise RequestError(str(error), status=429, kind="rate_limit_error") from None
+        except BatchEndedError as error:
+            raise RequestError(str(error), status=503, kind="server_error") from None
         except UsageError as error:
             param = "messages" if kind == "chat.completion" else "prompt"
-            code = "context_length_exceeded" if "context" in str(error) else None
+            code = "context_length_exceeded" if isinstance(error, ContextLengthError) else None
             raise RequestError(str(error), param=param, code=code) from None
         if asked.stream:
             headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from frontend import llm
-from frontend.llm.batching import BatchFullError, Request, RunningBatch
+from frontend.llm.batching import BatchEndedError, BatchFullError, ContextLengthError, Request, RunningBatch
 from frontend.llm.sampling import Sampling
 from hcq.errors import UsageError
 from tests.frontend.llm.test_texts_of_models import vocabulary
@@ -83,13 +83,15 @@ def test_requests_that_join_a_batch_get_the_ids_that_they_get_alone(model: llm.L
 
 def test_a_batch_refuses_what_it_cannot_run(model: llm.LanguageModel) -> None:
     with RunningBatch(model, rows=1, waiting=1, context=64) as batch:
-        for ids, most in (([], 4), ([-1], 4), ([1 << 40], 4), ([1], 64), ([1], 0)):
+        for ids, most in (([], 4), ([-1], 4), ([1 << 40], 4), ([1], 0)):
             with pytest.raises(UsageError):
                 batch.submit(Client(ids, most).request)
+        with pytest.raises(ContextLengthError):
+            batch.submit(Client([1], 64).request)
         clients = [Client([1], 60) for _ in range(40)]
         with pytest.raises(BatchFullError):
             submit_all(batch, clients)
-    with pytest.raises(UsageError, match="does not run"):
+    with pytest.raises(BatchEndedError, match="does not run"):
         batch.submit(Client([1], 4).request)
     assert clients[0].error is None or "closed" in str(clients[0].error)
     with pytest.raises(UsageError, match="at least 1"):
@@ -254,3 +256,21 @@ def test_a_key_and_the_number_of_waiting_requests_are_limits(model: llm.Language
 
     with served(model, key="secret", waiting=2) as client:
         asyncio.run(run(client))
+
+
+@needs_server
+def test_the_code_of_an_error_does_not_depend_on_its_text(model: llm.LanguageModel) -> None:
+    """A failed device is status 503, whatever its error says; too many tokens have a code of their own."""
+    from frontend.llm.server import application
+
+    async def answer(client: Served, **more: Any) -> tuple[int, Any]:
+        status, text = await client.call("POST", "/v1/completions", asked("A", **more))
+        return status, json.loads(text)["error"]
+
+    with RunningBatch(model, rows=2) as batch:
+        client = Served(application(batch, llm.TextCodec.of(model.path), "tiny"))
+        status, error = asyncio.run(answer(client, max_tokens=10**30))
+        assert (status, error["code"]) == (400, "context_length_exceeded")
+        batch._error = UsageError("the context of the device is lost")
+        status, error = asyncio.run(answer(client))
+    assert (status, error["type"], error["code"], error["param"]) == (503, "server_error", None, None)
