@@ -14,6 +14,7 @@ the order in which kernels run in the end (`scheduler`). Next: `lower`, which ma
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
@@ -79,14 +80,17 @@ class Grouping:
         A reduction stays where nothing is computed twice: as the only reduction of a kernel, before its
         elementwise operations; beside a reduction over the same elements; or inside a row. If it cannot stay,
         a node through which its whole result passes becomes a root in its place, so that the kernel stores
-        the result of the epilogue, not the sums. An elementwise node stays if it is cheap, or computed once.
+        the result of the epilogue, not the sums. An elementwise node stays if it is cheap, or computed once;
+        of coordinates alone in any number of kernels, whose loops end by it.
         A WHERE stays if it masks a value that is needed only under this mask (WITHIN): a kernel that stores
         that value need not compute the rest, and the loops of its users have the mask.
         """
         entries = fact.entries
         if fact.node.op is Ops.REDUCE:
             return len(entries) == 1 and self.places.take(entries[0], fact.node, claim=True)
-        if len(entries) > self.limits.places or len(entries[0].kernel.entries) > self.limits.nodes:
+        if len(entries[0].kernel.entries) > self.limits.nodes:
+            return False
+        if len(entries) > self.limits.places and not self._is_of_coordinates(fact):
             return False
         if _masks_within(fact.node):
             return True
@@ -102,6 +106,14 @@ class Grouping:
         if not fact.inner:
             return True
         return not computed_twice(fact, self.facts, self.limits)
+
+    def _is_of_coordinates(self, fact: Fact) -> bool:
+        """Return whether a value, such as a mask of slots, is cheap, of coordinates and single elements."""
+        cheap = fact.own_cost <= EXPENSIVE and not (fact.own_rows or fact.own_heavy or fact.completed)
+        if not cheap or any(fact.inner >> bit & 1 and n > 1 for bit, n in enumerate(self.facts.leaf_sizes)):
+            return False
+        most = max(Counter([e.kernel.number for e in fact.entries]).values())
+        return most <= self.limits.places
 
     def _realize(self, fact: Fact) -> None:
         """Give a node a buffer, and a kernel to compute it."""

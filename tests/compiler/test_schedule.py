@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from compiler.dtype import dtypes
+from compiler.emit.loop_limits import find_begins
 from compiler.ir import graph as g
 from compiler.ir.index import Variable
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key, postorder
+from compiler.ir.walk import ranges_in
 from compiler.schedule.item import OutRef, ParamRef, TempRef
 from compiler.schedule.scheduler import FusionLimits, limits_on, schedule
 from compiler.targets import target_of
@@ -532,3 +534,23 @@ def test_limits_of_a_target_follow_from_its_processors():
     wanted = FusionLimits(chains=True, threaded=gpu, groups=4 * gpu.cores, outputs=1024 * gpu.cores)
     assert limits_on(gpu) == wanted
     assert (host.groups, host.outputs, host.chains) == (0, 0, True)
+
+
+@pytest.mark.parametrize(("numbers", "buffers"), [((), 0), ((64,), 1)])
+def test_many_stores_at_one_slot_end_their_loops_at_it(numbers: tuple[int, ...], buffers: int) -> None:
+    """Each kernel computes a mask of coordinates and single elements; one of other elements gets a buffer."""
+
+    def whole(x: UOp, *shape: int) -> UOp:
+        return g.expand(g.reshape(x, x.shape + (1,) * (len(shape) - len(x.shape))), shape)
+
+    slot, first = g.cast(g.iota((64,), 0), dtypes.int32), whole(g.param(0, numbers, dtypes.int32), 64)
+    end = g.binary(Ops.ADD, first, whole(g.const(1, dtypes.int32), 64))
+    mask = g.binary(Ops.AND, g.binary(Ops.LT, slot, end), g.binary(Ops.LT, first, slot))
+    outputs = []
+    for n in range(12):
+        cache, new = p(2 * n + 1, 64, n + 1), p(2 * n + 2, 1, n + 1)
+        outputs.append(g.assign(cache, g.where(whole(mask, 64, n + 1), g.expand(new, (64, n + 1)), cache)))
+    items = schedule(outputs)
+    assert len([r for i in items for r in i.bufs[: len(i.stores)] if isinstance(r, TempRef)]) == buffers
+    begun = [i for i in items if find_begins(i.ast, ranges_in(i.ast))]
+    assert len(begun) == (0 if numbers else 12)

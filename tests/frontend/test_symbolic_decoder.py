@@ -58,6 +58,33 @@ def test_a_step_with_a_growing_cache_is_one_captured_graph_for_all_positions() -
     assert len(set(seen[2:])) == 1
 
 
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (1, 2, 3, 2), pytest.param((2, 1, 4, 1), marks=pytest.mark.landing)]
+)
+def test_nine_caches_that_a_step_writes_at_one_slot(shape: tuple[int, ...]) -> None:
+    """(batch, heads, slots, depth). More kernels use the mask of the slot than a value has places."""
+    batch, heads, slots, depth = shape
+    caches = [Tensor.zeros(*shape).contiguous().realize() for _ in range(9)]
+
+    def step(x: Tensor, at: Any) -> Tensor:
+        for cache in caches:
+            cache[:, :, at : at + x.shape[2]] = x
+            x = x + cache[:, :, : at + x.shape[2]].sum(2, keepdim=True)
+        return x
+
+    for tokens in {1, min(2, slots)}:
+        captured, slot = TinyJit(step), Variable(f"slot{tokens}", 0, slots - tokens)
+        want = [c.numpy() for c in caches]
+        for at in [*range(slots - tokens + 1), 0]:
+            x = np.full((batch, heads, tokens, depth), at + 1.0, np.float32) / 64
+            found = captured(Tensor(x), slot.bind(at)).numpy()
+            for cache, held in zip(caches, want, strict=True):
+                held[:, :, at : at + tokens] = x
+                x = x + held[:, :, : at + tokens].sum(2, keepdims=True)
+                np.testing.assert_allclose(cache.numpy(), held, rtol=1e-4)
+            np.testing.assert_allclose(found, x, rtol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
 def test_emulated_gpus_end_loops_at_the_size(device: str) -> None:
