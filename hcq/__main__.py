@@ -1,6 +1,6 @@
-"""`python -m hcq [--json]`: the devices of this machine, what is missing and its cure, and every setting.
+"""`hcq doctor [--json]`: the devices of this machine, what is missing and its cure, and every setting.
 
-Exits with 1 only when no device can be opened.
+Exits with 1 only when no device can be opened. `python -m hcq` is the command `hcq` (`hcq.cli`).
 
 Not here: the diagnosis (`hcq.doctor`), whose report this file prints.
 """
@@ -27,13 +27,29 @@ _WIDTH = 110
 def main(argv: Sequence[str] | None = None, *, diagnose: Callable[[], Report] = examine) -> int:
     """Print the report; return the exit status, 1 when no device can be opened."""
     parser = argparse.ArgumentParser(
-        prog="python -m hcq", description="Show devices, what this machine lacks, the cache and all settings."
+        prog="hcq doctor", description="Show devices, what this machine lacks, the cache and all settings."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
     report = diagnose()
     text = json.dumps({**asdict(report), "usable": report.usable}, indent=2)
     sys.stdout.write((text if options.json else "\n".join(_lines(report))) + "\n")
+    return 0 if report.usable else 1
+
+
+def list_devices(argv: Sequence[str] | None = None, *, diagnose: Callable[[], Report] = examine) -> int:
+    """Print the devices alone; return the exit status, 1 when none can be opened."""
+    parser = argparse.ArgumentParser(
+        prog="hcq devices", description="Show the devices, and what others lack."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON array")
+    options = parser.parse_args(argv)
+    report = diagnose()
+    if options.json:
+        lines = [json.dumps([asdict(device) for device in report.devices], indent=2)]
+    else:
+        lines = [line for device in report.devices for line in _device(device)]
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0 if report.usable else 1
 
 
@@ -90,4 +106,6 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from hcq.cli import main as commands
+
+    sys.exit(commands())

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from emulator.ir.report import parse
+from hcq.cli import prog
 from hcq.config import override
 from hcq.device import Device
 from hcq.errors import DeviceFault, UsageError
@@ -47,21 +48,11 @@ FAILED: Final = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status. Wrong arguments raise `SystemExit(2)`."""
     parser = argparse.ArgumentParser(
-        prog="python -m interop.sanitize", description="run a program on emulated GPUs with all checks"
+        prog=prog("interop.sanitize"), description="run a program on emulated GPUs with all checks"
     )
-    parser.add_argument("--device", default="nv-emu", help='what "auto" opens; default: %(default)s')
     parser.add_argument("--json", action="store_true", help="print each finding as one line of JSON")
-    parser.add_argument("script", help="the program")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    options = parser.parse_args(argv)
-    if not Path(options.script).is_file():
-        parser.error(f"wanted the file of a program, saw {options.script!r}")
-    try:
-        hardware = parse_device(options.device)[0].name not in EMULATED
-    except UsageError as error:
-        parser.error(str(error))
-    if hardware:
-        parser.error(f"--device {options.device}: only emulated GPUs check; try {' or '.join(EMULATED)}")
+    add_program(parser)
+    options = checked_program(parser, argv)
     status, found = run(options.script, options.arguments, options.device)
     for one in found:
         print(json.dumps(one) if options.json else text(one))  # noqa: T201 - the output of the command
@@ -70,29 +61,61 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def add_program(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that runs a program: the device, the script, the script's arguments."""
+    parser.add_argument("--device", default="nv-emu", help='what "auto" opens; default: %(default)s')
+    parser.add_argument("script", help="the program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def checked_program(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the parsed arguments. `SystemExit(2)` if the script is no file or the device is not emulated."""
+    options = parser.parse_args(argv)
+    if not Path(options.script).is_file():
+        parser.error(f"wanted the file of a program, saw {options.script!r}")
+    try:
+        hardware = parse_device(options.device)[0].name not in EMULATED
+    except UsageError as error:
+        parser.error(str(error))
+    if hardware:
+        parser.error(
+            f"--device {options.device}: only emulated GPUs check and count; try {' or '.join(EMULATED)}"
+        )
+    return options
+
+
 def run(script: str, arguments: Sequence[str], device: str) -> tuple[int, list[dict[str, Any]]]:
     """Run a script as `__main__`; return the exit status and the findings, each as of `findings`.
 
     Closes the devices that the script left open; `sys.argv` and `sys.path` are restored.
     """
-    kept = sys.argv, sys.path[0]
-    sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
-    others = open_devices()
     with override(device=device, emu_checked=True, validate=True), collected() as reports:
-        try:
-            status = _status(script)
-            for one in open_devices():
-                if isinstance(one, Device) and one not in others:
-                    one.close()  # waits: work that nothing waited for is checked, too
-        except UsageError:  # memory that was overrun, as validation finds when a device closes
-            traceback.print_exc()
-            status = FAILED
-        finally:
-            sys.argv, sys.path[0] = kept
+        status = run_script(script, arguments)
     found: list[dict[str, Any]] = []
     for report in reports:
         found += [row for row in findings(DeviceFault(report)) if row not in found]
     return (FOUND if found else status), found
+
+
+def run_script(script: str, arguments: Sequence[str]) -> int:
+    """Run a script as `__main__` and close the devices that it left open; return the exit status.
+
+    `sys.argv` and `sys.path` are restored. Tracebacks are printed, except of faults.
+    """
+    kept = sys.argv, sys.path[0]
+    sys.argv, sys.path[0] = [script, *arguments], str(Path(script).resolve().parent)
+    others = open_devices()
+    try:
+        status = _status(script)
+        for one in open_devices():
+            if isinstance(one, Device) and one not in others:
+                one.close()  # waits: work that nothing waited for is checked, too
+    except UsageError:  # memory that was overrun, as validation finds when a device closes
+        traceback.print_exc()
+        return FAILED
+    finally:
+        sys.argv, sys.path[0] = kept
+    return status
 
 
 def _status(script: str) -> int:

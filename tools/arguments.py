@@ -24,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hcq.cli import prog
 from hcq.errors import HcqError, UnsupportedError, UsageError
 from hcq.registry import parse
 
@@ -37,14 +38,16 @@ _USAGE: Final = re.compile(r"\A`python -m [^`]*`[.:]\s*")
 
 
 def command(name: str, doc: str | None) -> ArgumentParser:
-    """Return the parser of `python -m NAME`.
+    """Return the parser of `python -m NAME`, which `hcq` may have started under a name of its own.
 
     Its help is the docstring of the module with its line breaks, without the pointers to other modules and
     without a first line that repeats the usage; `doc` None: it has none.
     """
     text = _USAGE.sub("", _POINTERS.sub("", doc or "")).strip()
+    called = prog(name)
+    text = text.replace(f"python -m {name}", called)
     return ArgumentParser(
-        prog=f"python -m {name}",
+        prog=called,
         description=text[:1].upper() + text[1:],
         formatter_class=RawDescriptionHelpFormatter,
     )

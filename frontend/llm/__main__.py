@@ -29,6 +29,7 @@ from frontend.llm.loading import load
 from frontend.llm.server import LOCAL, application, serve
 from frontend.llm.tokenizer import TextCodec
 from frontend.tensor import Tensor
+from hcq.cli import prog
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _READ_BYTES = 1 << 28
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status: 2 where it could not be done."""
     parser = argparse.ArgumentParser(
-        prog="python -m frontend.llm", description="Talk with a language model, serve or measure it."
+        prog=prog("frontend.llm"), description="Talk with a language model, serve or measure it."
     )
     parser.add_argument("command", choices=("chat", "serve", "bench"))
     parser.add_argument("path", help="a folder with config.json and safetensors files, or a GGUF file")

@@ -24,7 +24,7 @@ def child_command(
     `choices` has the form of --choices. `emulate` is the variant of an emulated GPU, None for a real one.
     `kernels` is the folder of prepared kernels, if there is one.
     """
-    command = [sys.executable, "-m", "tools.bringup", "--child", str(number)]
+    command = [sys.executable, "-m", "hcq", "bringup", "--child", str(number)]
     command += ["--device", device, "--choices", choices]
     command += ["--emulate", emulate] if emulate is not None else []
     return command + (["--kernels", str(kernels)] if kernels is not None else [])

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hcq.capture.log import read
+from hcq.cli import prog
 from hcq.errors import HcqError, UsageError
 from hcq.faults.crash import VERSION
 from tools.trace.replayer import Outcome, Replay
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status. Wrong arguments raise `SystemExit(2)`."""
-    parser = argparse.ArgumentParser(prog="python -m tools.trace", description="read captures (HCQ_CAPTURE)")
+    parser = argparse.ArgumentParser(prog=prog("tools.trace"), description="read captures (HCQ_CAPTURE)")
     commands = parser.add_subparsers(dest="command", required=True)
     dump = commands.add_parser("dump", help="print a capture, a line for each event")
     dump.add_argument("--packets", action="store_true", help="also the packets of each submission")
