@@ -50,8 +50,9 @@ from frontend.ops import elementwise
 from hcq.errors import UsageError
 
 if AT_ONCE:
-    from frontend.autograd import table
+    from frontend.autograd import anomaly, table
 else:
+    anomaly = later("frontend.autograd.anomaly")
     table = later("frontend.autograd.table")
 _placement = later("frontend.distributed.placement")
 
@@ -350,8 +351,13 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
     for t, g in zip(targets, found, strict=True) if ANOMALY[0] else ():
         known: Any = g
         if known is not None and known.isnan().any().item():
+            where = anomaly.origin(
+                (self.expr, self.leaves),
+                {(t.expr, t.leaves)},
+                lambda nodes: gradients_or_none(self, [make(self, n) for n in nodes], gradient),
+            )
             raise UsageError(
-                f"backward of {described(self)}: the gradient of {described(t)} has NaN\n"
+                f"backward of {described(self)}: the gradient of {described(t)} has NaN; {where}\n"
                 "hint: roots and divisions of 0, and 0 times infinity, give it; where(...) passes NaN on"
             )
     for t, g in zip(targets, found, strict=True):

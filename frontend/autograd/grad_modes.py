@@ -20,6 +20,12 @@ from typing import Any, Final
 
 from frontend.arguments.conversion import flag
 from frontend.evaluation.trace import CUT
+from frontend.later import AT_ONCE, later
+
+if AT_ONCE:
+    from frontend.autograd import anomaly
+else:
+    anomaly = later("frontend.autograd.anomaly")
 
 ANOMALY: Final = [False]
 """Whether `backward` refuses NaN."""
@@ -101,18 +107,22 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
 class set_detect_anomaly(ContextDecorator):  # noqa: N801 - PyTorch's name
     """Let `backward` raise `UsageError` for a gradient with NaN, which is computed and read to find out.
 
-    It holds from the call on, or inside a `with` block. Raises `UsageTypeError` for a mode that is no bool.
+    The error names the operation whose gradient is the first that is not finite, and the line of the program
+    that called it in the mode, unless a profiler ran already. It holds from the call on, or inside a `with`
+    block. Raises `UsageTypeError` for a mode that is no bool.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:  # noqa: FBT001, FBT002 - PyTorch's signature
         wanted = flag(mode, "set_detect_anomaly, mode") and flag(check_nan, "set_detect_anomaly, check_nan")
         self._before, ANOMALY[0] = ANOMALY[0], wanted
+        anomaly.watch(on=wanted)
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:
         ANOMALY[0] = self._before
+        anomaly.watch(on=self._before)
 
 
 class detect_anomaly(set_detect_anomaly):  # noqa: N801 - PyTorch's name

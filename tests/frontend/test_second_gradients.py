@@ -7,13 +7,15 @@ The numbers are PyTorch's (2.14), or follow from the function. Not here: first g
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from frontend import Tensor
+from frontend import Tensor, autograd, nn
 from frontend.stats import stats
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,3 +114,25 @@ def test_the_gradient_on_a_bound_of_clip_is_that_of_pytorch_2_13():
         [1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
         [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
     ]
+
+
+@pytest.mark.parametrize("form", ["root", "quotient", "layer"])
+def test_anomaly_mode_names_the_line_of_the_operation(form: str):
+    w = Tensor([0.0, 1.0], requires_grad=True)
+    calls = {
+        "root": lambda: Tensor.sqrt(w),
+        "quotient": lambda: w / (w * 2.0),
+        "layer": lambda: nn.functional.normalize(w * 0.0, eps=0.0, dim=0),
+    }
+    first = calls["root"].__code__.co_firstlineno
+    line = first + list(calls).index(form)
+    with autograd.detect_anomaly():
+        made = calls[form]()
+        loss = (made * 0.0 + w).sum()
+        with pytest.raises(UsageError, match=rf"has NaN; .*test_second_gradients.py:{line}\n"):
+            loss.backward()
+    assert w.grad is None
+    assert sys.getprofile() is None
+    loss = (w.sqrt() * 0.0).sum()
+    with autograd.set_detect_anomaly(True), pytest.raises(UsageError, match="of no known line"):
+        loss.backward()
