@@ -104,7 +104,7 @@ def test_findings_that_the_script_does_not_see_count(body: str, tmp_path: Path):
     ("arguments", "words"),
     [
         (["missing.py"], "wanted the file of a program, saw 'missing.py'"),
-        (["--device", "nv", __file__], "only emulated GPUs check; try nv-emu or amd-emu"),
+        (["--device", "nv", __file__], "only emulated GPUs check and count; try nv-emu or amd-emu"),
         (["--device", "cpu", __file__], "only emulated GPUs check"),
         (["--device", "tpu", __file__], "no device is called 'tpu'"),
     ],
