@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from compiler.schedule.memory import place
 from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout
-from frontend.distributed.transport import QUEUED, MeshMembers
+from frontend.distributed.transport import QUEUED
 from frontend.evaluation.launch import Hazards, KernelLaunch, lives_of
 from frontend.evaluation.plan import verify_all
 from frontend.evaluation.storage import Leaf
@@ -29,6 +29,7 @@ from hcq.graph import Graph
 
 if TYPE_CHECKING:
     import hcq
+    from frontend.distributed.mesh import Mesh
     from frontend.distributed.plans import DeviceLaunch, MeshOutput
     from frontend.evaluation.limits import Checks
     from hcq.graph import Node as GraphNode
@@ -72,7 +73,7 @@ class NodeList:
     The memory of each device is (key of the tensor's memory, device), or another key for temporaries.
     """
 
-    def __init__(self, mesh: MeshMembers, work: Sequence[KernelLaunch], layouts: dict[Hashable, Any]) -> None:
+    def __init__(self, mesh: Mesh, work: Sequence[KernelLaunch], layouts: dict[Hashable, Any]) -> None:
         self.nodes: list[MeshNode] = []
         self.layouts = layouts
         self.outputs: dict[Hashable, MeshOutput] = {}
@@ -148,8 +149,8 @@ class MeshGraph:
     """One graph of the nodes of a list, with its memory. Raises as `hcq.Graph.compile` and `Device.alloc`."""
 
     def __init__(
-        self, mesh: MeshMembers, found: NodeList, params: Sequence[Hashable],
-        fixed: Mapping[Hashable, Spread], label: str,
+        self, mesh: Mesh, found: NodeList, params: Sequence[Hashable], fixed: Mapping[Hashable, Spread],
+        label: str,
     ) -> None:  # fmt: skip
         self._mesh, self._label = mesh, label
         self._graph = Graph(label=label)
@@ -356,7 +357,7 @@ class MeshExecutable:
     """
 
     def __init__(
-        self, mesh: MeshMembers, work: Sequence[KernelLaunch], params: Sequence[tuple[Hashable, int]],
+        self, mesh: Mesh, work: Sequence[KernelLaunch], params: Sequence[tuple[Hashable, int]],
         fixed: Mapping[Hashable, Any], label: str,
     ) -> None:  # fmt: skip
         self._mesh, self._work, self._label = mesh, work, label

@@ -19,7 +19,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from frontend.distributed.partition import Partition
-from frontend.distributed.transport import DeviceCopy, MeshMembers
+from frontend.distributed.transport import DeviceCopy
 from frontend.evaluation.launch import KernelLaunch
 from frontend.evaluation.plan import LaunchPlan, plan_of, verify
 from frontend.evaluation.storage import Leaf
@@ -27,6 +27,7 @@ from frontend.evaluation.storage import Leaf
 if TYPE_CHECKING:
     import hcq
     from frontend.distributed.layout import Shape, Spread, TensorLayout
+    from frontend.distributed.mesh import Mesh
     from frontend.distributed.parts import PlannedCopy, Value
 
 
@@ -84,7 +85,7 @@ class MeshLaunch:
     partial = True
     """The memory of its outputs is `Mesh.alloc_partial`: made by the launch."""
 
-    def __init__(self, mesh: MeshMembers, key: tuple[Any, ...]) -> None:
+    def __init__(self, mesh: Mesh, key: tuple[Any, ...]) -> None:
         self.device = mesh
         parts, homes = [(key[i], key[i + 1]) for i in range(0, len(key), 3)], key[2::3]
         count = 1 + max([-1, *homes, *[i for _, leaves in parts for i in leaves]])
@@ -213,7 +214,7 @@ class MeshLaunch:
         return wanted, outputs
 
 
-def _launch(mesh: MeshMembers, device: int, wanted: list[Any]) -> DeviceLaunch | None:
+def _launch(mesh: Mesh, device: int, wanted: list[Any]) -> DeviceLaunch | None:
     """Return the joint launch of (part, memory of the output, memory that it is stored into or -1)."""
     if not wanted:
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from hcq.errors import UnsupportedError
 from hcq.hardware import BufferSpec, Place
@@ -138,10 +138,3 @@ class Transport:
 
 def _part(buffer: hcq.Buffer, at: int, size: int) -> hcq.Buffer:
     return buffer if at == 0 and size == buffer.size else buffer.view(at, size)
-
-
-class MeshMembers(Protocol):
-    """What the launches of a mesh use of it."""
-
-    devices: tuple[TensorDevice, ...]
-    transport: Transport

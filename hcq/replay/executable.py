@@ -65,8 +65,7 @@ class Executable:
         self.label = label
         self.params = params
         self.segments = segments
-        self.queues: list[Queue] = list(dict.fromkeys([segment.queue for segment in segments]))
-        self._in_order_of_locks = sorted(self.queues, key=id)
+        self.queues: list[Queue] = sorted({segment.queue for segment in segments}, key=id)
         self.devices: list[Device] = list(dict.fromkeys(segment.queue.device for segment in segments))
         self._conflicts = conflicts
         self._limit = limit
@@ -113,7 +112,7 @@ class Executable:
 
     def _locks(self) -> list[RLock]:
         """Return the locks of all queues, in the one order in which they are acquired."""
-        return [*map(_LOCK, self._in_order_of_locks)]
+        return [*map(_LOCK, self.queues)]
 
     def _add_slot(self) -> ReplaySlot:
         slot = ReplaySlot(self.label, self.devices, self.segments, self.params)

@@ -76,7 +76,7 @@ class JoinedTemplate:
 class JoinedReplay:
     """The joined templates of one slot, one for each queue, for the signals that the timelines have now."""
 
-    __slots__ = ("_repeats", "counts", "signals", "templates")
+    __slots__ = ("counts", "signals", "templates")
 
     def __init__(
         self, slot: ReplaySlot, queues: Sequence[Queue], segments: Sequence[Segment],
@@ -85,8 +85,6 @@ class JoinedReplay:
         self.signals: list[Signal] = [queue.timeline.signal for queue in queues]
         self.counts = [sum([segment.queue is queue for segment in segments]) for queue in queues]
         """Number of segments of each queue."""
-        self._repeats = bool(conflicts)
-        """Whether a replay waits for the previous one in other queues."""
         number = {queue: i for i, queue in enumerate(queues)}
         value: list[tuple[int, int]] = []
         """For each segment its queue and its number in the queue, from 1 on."""
@@ -113,8 +111,8 @@ class JoinedReplay:
     def starts(self, tails: dict[Queue, Point]) -> list[int] | None:
         """Return the slot value at which each queue starts, then that of its last replay.
 
-        None where the replay must be sent in separate submissions: there is no earlier replay to wait for, an
-        earlier submission was interrupted, or a timeline is about to take, or has just taken, a fresh slot.
+        None where the replay must be sent in separate submissions: an earlier submission was interrupted, or
+        a timeline is about to take, or has just taken, a fresh slot.
         """
         numbers, before = [], []
         for template, signal, count in zip(self.templates, self.signals, self.counts, strict=True):
@@ -122,7 +120,7 @@ class JoinedReplay:
             start, tail = timeline.value - signal.base, tails.get(template.queue)
             if timeline.value != timeline.last.value or start + count > SLOT_VALUES:
                 return None
-            if self._repeats if tail is None else tail.signal is not signal:
+            if tail is not None and tail.signal is not signal:
                 return None
             numbers.append(start)
             before.append(0 if tail is None else tail.value - signal.base)
