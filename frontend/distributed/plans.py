@@ -13,15 +13,14 @@ Not here: kernels and their launch on one device (`frontend.evaluation.plan`). N
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from frontend.distributed.partition import Partition
 from frontend.distributed.transport import DeviceCopy
-from frontend.evaluation.launch import KernelLaunch
-from frontend.evaluation.plan import LaunchPlan, plan_of, verify
+from frontend.evaluation.plan import LaunchPlan, plan_of, refuse, verify
 from frontend.evaluation.storage import Leaf
 
 if TYPE_CHECKING:
@@ -98,28 +97,24 @@ class MeshLaunch:
             ]
         )
         self.stored = tuple([n for n, _ in self.outputs])
-        self._parts, self.homes = parts, homes
-        """For each output the number of the memory that it is stored into; -1: new memory."""
+        self._parts, self._homes = parts, homes
         self._steps: dict[Any, MeshSteps] = {}
 
     def replay(self, given: list[Any]) -> None:
         """Launch on memory: that of `inputs`, then that of `stored`, which gets its layout and its parts.
 
-        Raises as `steps_of`, and as launches and copies.
+        Raises `UsageError` inside a captured function.
         """
+        refuse(
+            f"a tensor on the mesh {self.device.name} was computed inside a captured function: TinyJit "
+            "records the launches of one device\nhint: call the function without TinyJit"
+        )
         count = len(self.inputs)
         layouts = tuple([buffer.layout for buffer in given[:count]])
-        self._run(self.steps_of(layouts), given[:count], given[count:])
-
-    def steps_of(self, layouts: tuple[TensorLayout | None, ...]) -> MeshSteps:
-        """Return the plan for the layouts of the inputs; None: memory of a store that has none yet.
-
-        Raises `UsageError` for an operation that has no rule, and as `plan_of`.
-        """
         steps = self._steps.get(layouts)
         if steps is None:
-            steps = self._steps[layouts] = self._planned(layouts)
-        return steps
+            steps = self._steps[layouts] = self.steps(layouts)
+        self._run(steps, given[:count], given[count:])
 
     def _run(self, steps: MeshSteps, inputs: list[Spread], outs: list[Spread]) -> None:
         memory = {number: inputs[i].parts[d] for number, i, d in steps.inputs}
@@ -132,18 +127,22 @@ class MeshLaunch:
                     memory[exchange.target_memory] = target.alloc(exchange.target_bytes, label="received")
             self.device.transport.run([exchange.of(memory, DeviceCopy) for exchange in exchanges])
         for n, out in steps.outputs.items():
-            home = self.homes[n]
+            home = self._homes[n]
             made = outs[self.stored.index(n)] if home < 0 else inputs[home]
             made.fill(out.layout, tuple([memory[i] for i in out.memory]), out.shape, out.itemsize)
 
-    def _planned(self, layouts: Sequence[TensorLayout | None]) -> MeshSteps:
+    def steps(self, layouts: Sequence[TensorLayout | None]) -> MeshSteps:
+        """Plan for the layouts of the inputs; None: memory of a store that has none yet.
+
+        Raises `UsageError` for an operation that has no rule, and as `plan_of`.
+        """
         mesh = self.device
         rules = Partition([device.name for device in mesh.devices])
         inputs = self._inputs(rules, layouts)
         values = [rules.value((e, leaves), inputs) for e, leaves in self._parts]
         values = [
             rules.placed(v, layouts[home] if home >= 0 and layouts[home] is not None else None)
-            for v, home in zip(values, self.homes, strict=True)
+            for v, home in zip(values, self._homes, strict=True)
         ]
         last = max([rules.parts.level(p) for v in values for p in v.parts], default=0)
         last = max(last, rules.parts.levels - 1)
@@ -161,31 +160,15 @@ class MeshLaunch:
 
     def _inputs(self, rules: Partition, layouts: Sequence[TensorLayout | None]) -> list[Value | None]:
         """Return each joint leaf as a value; None for memory without contents."""
-        kinds = self._kinds()
-        return [
-            None if layout is None else rules.input(i, layout, *kinds[i]) for i, layout in enumerate(layouts)
-        ]
-
-    def _kinds(self) -> dict[int, tuple[Shape, Any]]:
-        """Return (shape, dtype) of each joint leaf, by its number."""
         known: dict[int, tuple[Shape, Any]] = {}
-        for (e, leaves), home in zip(self._parts, self.homes, strict=True):
+        for (e, leaves), home in zip(self._parts, self._homes, strict=True):
             for leaf, at in zip(e.params, leaves, strict=True):
                 known[at] = leaf.shape, leaf.dtype
             if home >= 0:
                 known[home] = e.shape, e.dtype
-        return known
-
-    def kinds_of(self, memory: Sequence[Hashable]) -> dict[Hashable, tuple[Shape, int]]:
-        """Return (shape, bytes of an element) of the joint leaves, by their keys of memory."""
-        return {memory[i]: (shape, dtype.itemsize) for i, (shape, dtype) in self._kinds().items()}
-
-    def recorded(self, inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> KernelLaunch:
-        """Return the launch on this memory, as a captured function records it."""
-        count = len(self.inputs)
-        stores = {home for home in self.homes if home >= 0} | set(range(count, count + len(self.stored)))
-        memory, none = (*inputs, *outputs), (1, 1, 1)
-        return KernelLaunch(cast("Any", self), none, none, memory, (), tuple(sorted(stores)), partial=True)
+        return [
+            None if layout is None else rules.input(i, layout, *known[i]) for i, layout in enumerate(layouts)
+        ]
 
     def _outputs(
         self, rules: Partition, values: list[Value], layouts: Sequence[TensorLayout | None],
@@ -194,7 +177,7 @@ class MeshLaunch:
         """Return (level, device) -> outputs as (part, memory, home memory), and those with new memory."""
         wanted: dict[tuple[int, int], list[Any]] = {}
         outputs: dict[int, MeshOutput] = {}
-        for n, (v, home) in enumerate(zip(values, self.homes, strict=True)):
+        for n, (v, home) in enumerate(zip(values, self._homes, strict=True)):
             stores = home >= 0 and layouts[home] is not None
             numbers = []
             for d, part in enumerate(v.parts):

@@ -60,10 +60,6 @@ class Transport:
         """Whether one of the devices is closed."""
         return any(device.hcq.closed for device in self._devices)
 
-    def staged(self, source: int, target: int) -> bool:
-        """Return whether a copy between these devices went through host memory before."""
-        return self._paths.get((source, target)) is False
-
     def run(self, copies: Sequence[DeviceCopy]) -> None:
         """Submit copies; launches that are submitted later on the target devices see the bytes.
 
