@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tools.bringup.checks import Checks
 
 
@@ -24,7 +23,9 @@ def child_command(
     `choices` has the form of --choices. `emulate` is the variant of an emulated GPU, None for a real one.
     `kernels` is the folder of prepared kernels, if there is one.
     """
-    command = [sys.executable, "-m", "hcq", "bringup", "--child", str(number)]
+    packed = "bundled" in Path(__file__).parts  # the installed command alone finds the modules there
+    command = [sys.executable, "-m", *(("hcq", "bringup") if packed else ("tools.bringup",))]
+    command += ["--child", str(number)]
     command += ["--device", device, "--choices", choices]
     command += ["--emulate", emulate] if emulate is not None else []
     return command + (["--kernels", str(kernels)] if kernels is not None else [])
