@@ -1,7 +1,8 @@
 """Anomaly mode: the line of the program whose operation gives a gradient that is not finite.
 
 While the mode is on, a profile function of the thread (`sys.setprofile`) notes where the program called the
-function that made a tensor. A profiler that runs already is left alone, and then no line is known.
+function that made a tensor. A profiler that runs already is left alone, and then no line is known. Lines are
+forgotten after a `backward` that spends its history: they keep the memory of tensors.
 
 Not here: the check of gradients (`engine`), the mode's name (`grad_modes`).
 """
@@ -29,9 +30,14 @@ def watch(*, on: bool) -> None:
     if on and sys.getprofile() is None:
         sys.setprofile(_note)
     elif not on:
-        _LINES.clear()
+        forget()
         if sys.getprofile() is _note:
             sys.setprofile(None)
+
+
+def forget() -> None:
+    """Forget all lines."""
+    _LINES.clear()
 
 
 def _note(frame: FrameType, event: str, made: Any) -> None:

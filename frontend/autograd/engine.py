@@ -375,6 +375,8 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
             state.value, state.used = total, None
             state.of = weakref.ref(self)
             state_of(total).past = KeptHistory.KEPT if kept else KeptHistory.CUT
+    if ANOMALY[0] and not kept:
+        anomaly.forget()
     if kept:
         pass  # gradients of gradients need the history of self
     elif e.op is not PARAM:

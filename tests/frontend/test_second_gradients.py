@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, autograd, nn
+from frontend.autograd import anomaly
 from frontend.stats import stats
 from hcq.errors import UsageError
 
@@ -136,3 +137,15 @@ def test_anomaly_mode_names_the_line_of_the_operation(form: str):
     loss = (w.sqrt() * 0.0).sum()
     with autograd.set_detect_anomaly(True), pytest.raises(UsageError, match="of no known line"):
         loss.backward()
+
+
+def test_anomaly_mode_keeps_no_tensor_of_a_step_that_ended():
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    with autograd.detect_anomaly():
+        for _ in range(3):
+            loss = (w * w).sum()
+            loss.backward()
+            assert [e.op for e, _ in anomaly._LINES] == [loss.expr.op]  # backward returns the loss
+        (w * w).sum().backward(create_graph=True)
+        assert len(anomaly._LINES) == 2  # the product and the sum
+    assert not anomaly._LINES
