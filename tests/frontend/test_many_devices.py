@@ -56,6 +56,7 @@ def closed() -> Iterator[None]:
     for name in (*CPUS[1:], *AMDS, *MIXED):
         found = Device._open.get(Device.canonical(name))
         if found is not None:
+            found.synchronize()  # work that no test waited for
             found.close()
 
 

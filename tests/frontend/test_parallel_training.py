@@ -37,6 +37,7 @@ def closed() -> Iterator[None]:
     for name in CPUS[1:]:
         found = Device._open.get(Device.canonical(name))
         if found is not None:
+            found.synchronize()  # work that no test waited for
             found.close()
 
 
