@@ -7,7 +7,10 @@ unless the position of the older one is within the clock of the younger one.
 
 A submission that waits for a signal which no submission raises yet is *deferred*, with all later submissions
 of its queue, because its order is unknown. It is checked immediately before the submission that raises the
-signal is sent. If it has a hazard, that submission is refused.
+signal is sent. If it has a hazard, that submission is refused. If a device without validation raises the
+signal, the deferred submission is checked before the next one of any queue, which is refused then. A wait for
+a deferred submission is unknown too, even where the device has reached its point. A wait for a queue without
+validation defers nothing, and gives no order.
 
 Not here: waits that nothing can end (`waits`); accesses inside one submission (`accesses`). Next:
 `validator`, the caller.
@@ -15,6 +18,7 @@ Not here: waits that nothing can end (`waits`); accesses inside one submission (
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +89,12 @@ class Deferred:
     """The signal whose slot its end raises to `value`."""
     value: int
 
+    def values_of(self, signal: Signal) -> list[int]:
+        """Return the slot values that it raises a signal to."""
+        sets = [c for c in self.todo if isinstance(c, SetSignal) and c.signal is signal]
+        ends = [self.value] if self.signal is signal else []
+        return [*[number(c.value, self.values) for c in sets], *ends]
+
 
 class Ledger:
     """The submitted work of all validated devices that later submissions may conflict with."""
@@ -105,6 +115,7 @@ class Ledger:
 
         Raises `UsageError` for a hazard, a missing barrier, and a signal value that does not grow.
         """
+        self._enter_ready()  # a signal that no submission raised may have its value now
         if self._must_defer(queue, todo, values, self.deferred):
             draft = Draft(queue, label, {})
             draft.deferred = todo, values
@@ -172,10 +183,13 @@ class Ledger:
 
     def _known(self, signal: Signal, value: int) -> bool:
         """Return whether the work that raises a signal to `value` is known, or can never become known."""
-        if signal.host_set or getattr(signal.device, "watch", None) is None:
+        if signal.host_set or not checked(signal):
             return True
-        reached = signal.value - signal.base >= value
-        return reached or any(promise.value >= value for promise in self.promises.get(signal, ()))
+        if any(promise.value >= value for promise in self.promises.get(signal, ())):
+            return True
+        # The device may have run a deferred submission, but its order is entered later.
+        late = any(raised >= value for one in self.deferred for raised in one.values_of(signal))
+        return not late and signal.value - signal.base >= value
 
     def _ready(self, deferred: Sequence[Deferred]) -> Deferred | None:
         """Return the first deferred submission whose order is known; None: there is none."""
@@ -219,8 +233,7 @@ class Ledger:
         before = [promise.value for promise in self.promises.get(signal, ())][-1:]
         before += [promise.value for one, promise in draft.promises if one is signal]
         for deferred in self.deferred:
-            sets = [c for c in deferred.todo if isinstance(c, SetSignal) and c.signal is signal]
-            before += [number(c.value, deferred.values) for c in sets]
+            before += deferred.values_of(signal)
         if before and value <= max(before):
             raise UsageError(
                 f"{draft.label or 'a submission'} sets {signal!r} to {value}, but {max(before)} was "
@@ -270,11 +283,13 @@ class Ledger:
             self.deferred.append(Deferred(draft.queue, draft.label, *draft.deferred, signal, value))
         else:
             self._enter(draft, signal, value)
+        with contextlib.suppress(UsageError):  # another thread sent it meanwhile; the next check reports it
+            self._enter_ready()
+
+    def _enter_ready(self) -> None:
+        """Check and enter the deferred submissions whose order is known now. Raises as `draft`."""
         while (ready := self._ready(self.deferred)) is not None:
-            try:
-                self._enter_deferred(ready)
-            except UsageError:  # another thread sent it meanwhile; the next check reports it
-                return
+            self._enter_deferred(ready)
             self.deferred.remove(ready)
 
     def _enter_deferred(self, deferred: Deferred) -> None:
@@ -314,6 +329,12 @@ class Ledger:
             seen = known[:1]  # the promise of `value` was dropped; this is the next one
         for promise in seen:
             join(self.host, promise.clock)
+
+
+def checked(signal: Signal) -> bool:
+    """Return whether the device of a signal has its submissions checked, so that what raises it is known."""
+    watch = getattr(signal.device, "watch", None)
+    return watch is not None and watch.check
 
 
 def join(clock: Clock, other: Clock) -> None:

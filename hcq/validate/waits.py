@@ -24,7 +24,7 @@ from typing import NamedTuple
 from hcq.faults.messages import signal_name
 from hcq.process import OpenQueue, open_devices
 from hcq.signal import LOST, Point, Signal
-from hcq.validate.hazards import Draft
+from hcq.validate.hazards import Draft, checked
 
 ANY = 1 << 65
 """The assumed value of a slot whose value is unknown; it satisfies every wait."""
@@ -181,6 +181,6 @@ class WaitGraph:
 
 def _slot_value(out: Outcome, signal: Signal) -> int:
     """Return the value of a signal's slot after the simulation."""
-    if getattr(signal.device, "watch", None) is None:
+    if not checked(signal):
         return ANY  # its device has no validation: the work that raises it is unknown
     return max(out.reached.get(signal, 0), signal.value - signal.base)
