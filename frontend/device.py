@@ -62,6 +62,11 @@ class TensorDevice:
         visible = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
         self._visible = BufferSpec() if self.direct else visible
 
+    @property
+    def closed(self) -> bool:
+        """Whether the device was closed."""
+        return self.hcq.closed
+
     @cached_property
     def arch(self) -> str:
         """The name of the device's target for the compiler (`compiler.targets.arch_for`)."""

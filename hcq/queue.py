@@ -100,7 +100,7 @@ class Queue:
         self._arguments.start(self._pushbuffer)
         self._backpressure = Backpressure(self.timeline)
         self.ring.stalled = stall_callback(self.stalled)
-        self._max_words = self.ring.words - _ENDING_WORDS
+        self.most_words = self.ring.words - _ENDING_WORDS
         """The most command words of a submission that go into the ring itself; longer ones go beside it."""
         self.prepended = Prepended(device)
         """What `prepend` has left for the next submission."""
@@ -281,7 +281,7 @@ class Queue:
             self._encoder.encode([*prepended.opened(), *todo] if prepended.commands else todo, pushbuffer)
             if pushbuffer.patches:
                 kept = [*kept, *write_values(pushbuffer, arguments, todo, values, self.device)]
-            if len(pushbuffer.words) > self._max_words:
+            if len(pushbuffer.words) > self.most_words:
                 kept = [*kept, self._move_to_memory(pushbuffer)]
             pushbuffer.words += self._ending_of(point)
             if arguments.extra:

@@ -133,6 +133,11 @@ def save(path: str | Path, captured: Captured, args: Any, state: Mapping[str, Te
 
     Raises `UsageError` and `OSError` as `TinyJit.save`.
     """
+    if captured.device.devices:
+        raise UsageError(
+            f"a captured function on a mesh, {captured.device.name}, cannot be saved: a file has the kernels "
+            "of one device\nhint: save the model's state, and capture again"
+        )
     if captured.relations:
         raise UsageError(
             f"results {[i for i, _ in captured.relations[0]]} share elements, which a file does not hold\n"

@@ -288,7 +288,7 @@ class TinyJit(Generic[P, R]):
     def _slow(self, args: tuple[Any, ...], names: dict[str, Any]) -> Any:
         if CAPTURE.now is not None or not (config().jit or self.loaded):
             return self.fn(*args, **names)
-        if self._captured is not None and self._captured.device.hcq.closed:
+        if self._captured is not None and self._captured.device.closed:
             raise UsageError(
                 f"{self!r} was captured on {self._captured.device.name}, which was closed; reset() it"
             )

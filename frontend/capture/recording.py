@@ -194,11 +194,16 @@ def captured_form(
     for b, _ in params:
         fixed.pop(b, None)
     work = Assembly.numbered(kernels, params, fixed, label)
+    executable, count = work.executable(device) if kernels else None, len(kernels)
+    if device.devices and kernels:  # assembled now, for the layouts of this call
+        known = [*[arguments[i] for i in inputs], *[b for b in capture.draws if b in touched]]
+        layouts = (*[cast("Any", b).layout for b in known], *[None for _ in outputs])
+        count = cast("Any", executable).graph_for(layouts).kernels
     for b in outputs:
         b.label = RESULT + who
     return Captured(
         device=device,
-        kernels=len(kernels),
+        kernels=count,
         expect=[t.expr for t in stand_ins],
         inputs=inputs,
         draws=draws,
@@ -207,7 +212,7 @@ def captured_form(
         nest=nest,
         states=[(t, b) for b, t in capture.states.items() if b not in arguments],
         written=frozenset([b for b in capture.states if b not in arguments]),
-        executable=work.executable(device) if kernels else None,
+        executable=executable,
         large=sum([size for _, size in params]) >= LARGE_BYTES,
         assigned=[i for i in inputs if arguments[i] in written],
         fixed=frozenset(fixed.values()),
@@ -257,6 +262,9 @@ def kernels_of(capture: Capture) -> list[KernelLaunch]:
             kernels.append(
                 KernelLaunch(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,))
             )
+            continue
+        if plan.device.devices:
+            kernels.append(cast("Any", plan).recorded(inputs, outputs))
             continue
         names: dict[Hashable, Hashable] = {("in", i): b for i, b in enumerate(inputs)}
         names |= {("out", n): b for (n, _), b in zip(plan.outputs, outputs, strict=True)}

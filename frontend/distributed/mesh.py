@@ -9,16 +9,18 @@ Not here: the copies (`transport`). Next: `plans`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from frontend.device import LOCK, Device, TensorDevice
+from frontend.distributed.captured import MeshExecutable
 from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout, rows
 from frontend.distributed.plans import MeshLaunch
 from frontend.distributed.transport import DeviceCopy, Transport
 from frontend.evaluation.expr import leaf_expr
+from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.storage import Leaf, read
 from hcq.errors import UsageError
 
@@ -85,10 +87,20 @@ class Mesh(TensorDevice):
 
         def run(leaves: Leaves) -> Leaves:
             out = self.alloc_partial(prod(e.shape) * e.dtype.itemsize)
-            launch.replay([*[leaf.buffer for leaf in leaves], out])
-            return (Leaf(out),)
+            given, leaf = [leaf.buffer for leaf in leaves], Leaf(out)
+            launch.replay([*given, out])
+            if CAPTURE.now is not None:
+                CAPTURE.now.record(launch, given, [out])
+                CAPTURE.now.made(leaf)
+            return (leaf,)
 
         return run
+
+    def assembled(
+        self, work: Sequence[Any], params: Sequence[tuple[Any, int]], fixed: Mapping[Any, Any], label: str
+    ) -> MeshExecutable:
+        """Return the executable of launches on this mesh: see `frontend.evaluation.launch.assemble`."""
+        return MeshExecutable(self, work, params, fixed, label)
 
     def alloc(self, nbytes: int, *, label: str = "") -> Any:
         """Return new memory with undefined contents, whole on every device. Raises as `hcq.Device.alloc`."""

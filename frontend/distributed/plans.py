@@ -13,20 +13,20 @@ Not here: kernels and their launch on one device (`frontend.evaluation.plan`). N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from frontend.distributed.partition import Partition
-from frontend.distributed.transport import DeviceCopy
-from frontend.evaluation.plan import LaunchPlan, plan_of, refuse, verify
+from frontend.distributed.transport import DeviceCopy, MeshMembers
+from frontend.evaluation.launch import KernelLaunch
+from frontend.evaluation.plan import LaunchPlan, plan_of, verify
 from frontend.evaluation.storage import Leaf
 
 if TYPE_CHECKING:
     import hcq
     from frontend.distributed.layout import Shape, Spread, TensorLayout
-    from frontend.distributed.mesh import Mesh
     from frontend.distributed.parts import PlannedCopy, Value
 
 
@@ -84,7 +84,7 @@ class MeshLaunch:
     partial = True
     """The memory of its outputs is `Mesh.alloc_partial`: made by the launch."""
 
-    def __init__(self, mesh: Mesh, key: tuple[Any, ...]) -> None:
+    def __init__(self, mesh: MeshMembers, key: tuple[Any, ...]) -> None:
         self.device = mesh
         parts, homes = [(key[i], key[i + 1]) for i in range(0, len(key), 3)], key[2::3]
         count = 1 + max([-1, *homes, *[i for _, leaves in parts for i in leaves]])
@@ -97,24 +97,28 @@ class MeshLaunch:
             ]
         )
         self.stored = tuple([n for n, _ in self.outputs])
-        self._parts, self._homes = parts, homes
+        self._parts, self.homes = parts, homes
+        """For each output the number of the memory that it is stored into; -1: new memory."""
         self._steps: dict[Any, MeshSteps] = {}
 
     def replay(self, given: list[Any]) -> None:
         """Launch on memory: that of `inputs`, then that of `stored`, which gets its layout and its parts.
 
-        Raises `UsageError` inside a captured function.
+        Raises as `steps_of`, and as launches and copies.
         """
-        refuse(
-            f"a tensor on the mesh {self.device.name} was computed inside a captured function: TinyJit "
-            "records the launches of one device\nhint: call the function without TinyJit"
-        )
         count = len(self.inputs)
         layouts = tuple([buffer.layout for buffer in given[:count]])
+        self._run(self.steps_of(layouts), given[:count], given[count:])
+
+    def steps_of(self, layouts: tuple[TensorLayout | None, ...]) -> MeshSteps:
+        """Return the plan for the layouts of the inputs; None: memory of a store that has none yet.
+
+        Raises `UsageError` for an operation that has no rule, and as `plan_of`.
+        """
         steps = self._steps.get(layouts)
         if steps is None:
-            steps = self._steps[layouts] = self.steps(layouts)
-        self._run(steps, given[:count], given[count:])
+            steps = self._steps[layouts] = self._planned(layouts)
+        return steps
 
     def _run(self, steps: MeshSteps, inputs: list[Spread], outs: list[Spread]) -> None:
         memory = {number: inputs[i].parts[d] for number, i, d in steps.inputs}
@@ -127,22 +131,18 @@ class MeshLaunch:
                     memory[exchange.target_memory] = target.alloc(exchange.target_bytes, label="received")
             self.device.transport.run([exchange.of(memory, DeviceCopy) for exchange in exchanges])
         for n, out in steps.outputs.items():
-            home = self._homes[n]
+            home = self.homes[n]
             made = outs[self.stored.index(n)] if home < 0 else inputs[home]
             made.fill(out.layout, tuple([memory[i] for i in out.memory]), out.shape, out.itemsize)
 
-    def steps(self, layouts: Sequence[TensorLayout | None]) -> MeshSteps:
-        """Plan for the layouts of the inputs; None: memory of a store that has none yet.
-
-        Raises `UsageError` for an operation that has no rule, and as `plan_of`.
-        """
+    def _planned(self, layouts: Sequence[TensorLayout | None]) -> MeshSteps:
         mesh = self.device
         rules = Partition([device.name for device in mesh.devices])
         inputs = self._inputs(rules, layouts)
         values = [rules.value((e, leaves), inputs) for e, leaves in self._parts]
         values = [
             rules.placed(v, layouts[home] if home >= 0 and layouts[home] is not None else None)
-            for v, home in zip(values, self._homes, strict=True)
+            for v, home in zip(values, self.homes, strict=True)
         ]
         last = max([rules.parts.level(p) for v in values for p in v.parts], default=0)
         last = max(last, rules.parts.levels - 1)
@@ -160,15 +160,31 @@ class MeshLaunch:
 
     def _inputs(self, rules: Partition, layouts: Sequence[TensorLayout | None]) -> list[Value | None]:
         """Return each joint leaf as a value; None for memory without contents."""
+        kinds = self._kinds()
+        return [
+            None if layout is None else rules.input(i, layout, *kinds[i]) for i, layout in enumerate(layouts)
+        ]
+
+    def _kinds(self) -> dict[int, tuple[Shape, Any]]:
+        """Return (shape, dtype) of each joint leaf, by its number."""
         known: dict[int, tuple[Shape, Any]] = {}
-        for (e, leaves), home in zip(self._parts, self._homes, strict=True):
+        for (e, leaves), home in zip(self._parts, self.homes, strict=True):
             for leaf, at in zip(e.params, leaves, strict=True):
                 known[at] = leaf.shape, leaf.dtype
             if home >= 0:
                 known[home] = e.shape, e.dtype
-        return [
-            None if layout is None else rules.input(i, layout, *known[i]) for i, layout in enumerate(layouts)
-        ]
+        return known
+
+    def kinds_of(self, memory: Sequence[Hashable]) -> dict[Hashable, tuple[Shape, int]]:
+        """Return (shape, bytes of an element) of the joint leaves, by their keys of memory."""
+        return {memory[i]: (shape, dtype.itemsize) for i, (shape, dtype) in self._kinds().items()}
+
+    def recorded(self, inputs: Sequence[Hashable], outputs: Sequence[Hashable]) -> KernelLaunch:
+        """Return the launch on this memory, as a captured function records it."""
+        count = len(self.inputs)
+        stores = {home for home in self.homes if home >= 0} | set(range(count, count + len(self.stored)))
+        memory, none = (*inputs, *outputs), (1, 1, 1)
+        return KernelLaunch(cast("Any", self), none, none, memory, (), tuple(sorted(stores)), partial=True)
 
     def _outputs(
         self, rules: Partition, values: list[Value], layouts: Sequence[TensorLayout | None],
@@ -177,7 +193,7 @@ class MeshLaunch:
         """Return (level, device) -> outputs as (part, memory, home memory), and those with new memory."""
         wanted: dict[tuple[int, int], list[Any]] = {}
         outputs: dict[int, MeshOutput] = {}
-        for n, (v, home) in enumerate(zip(values, self._homes, strict=True)):
+        for n, (v, home) in enumerate(zip(values, self.homes, strict=True)):
             stores = home >= 0 and layouts[home] is not None
             numbers = []
             for d, part in enumerate(v.parts):
@@ -197,7 +213,7 @@ class MeshLaunch:
         return wanted, outputs
 
 
-def _launch(mesh: Mesh, device: int, wanted: list[Any]) -> DeviceLaunch | None:
+def _launch(mesh: MeshMembers, device: int, wanted: list[Any]) -> DeviceLaunch | None:
     """Return the joint launch of (part, memory of the output, memory that it is stored into or -1)."""
     if not wanted:
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hcq.errors import UnsupportedError
 from hcq.hardware import BufferSpec, Place
@@ -59,6 +59,10 @@ class Transport:
     def closed(self) -> bool:
         """Whether one of the devices is closed."""
         return any(device.hcq.closed for device in self._devices)
+
+    def staged(self, source: int, target: int) -> bool:
+        """Return whether a copy between these devices went through host memory before."""
+        return self._paths.get((source, target)) is False
 
     def run(self, copies: Sequence[DeviceCopy]) -> None:
         """Submit copies; launches that are submitted later on the target devices see the bytes.
@@ -134,3 +138,10 @@ class Transport:
 
 def _part(buffer: hcq.Buffer, at: int, size: int) -> hcq.Buffer:
     return buffer if at == 0 and size == buffer.size else buffer.view(at, size)
+
+
+class MeshMembers(Protocol):
+    """What the launches of a mesh use of it."""
+
+    devices: tuple[TensorDevice, ...]
+    transport: Transport

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compiler.schedule.memory import place
 
@@ -25,6 +25,7 @@ class KernelLaunch:
     """One kernel launch, with its memory by key. Without a program it copies `memory[1]` to `memory[0]`."""
 
     program: hcq.Program | None
+    """On a mesh, a `frontend.distributed.plans.MeshLaunch` with the memory of whole tensors."""
     groups: tuple[int, int, int]
     threads: tuple[int, int, int]
     memory: tuple[Hashable, ...]
@@ -47,7 +48,7 @@ class KernelLaunch:
         return replace(self, memory=memory)
 
 
-def _lives(kernels: Sequence[KernelLaunch], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
+def lives_of(kernels: Sequence[KernelLaunch], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
     """Return (bytes, first kernel, last kernel) of every temporary."""
     lives: dict[Hashable, tuple[int, int, int]] = {}
     for i, kernel in enumerate(kernels):
@@ -58,7 +59,7 @@ def _lives(kernels: Sequence[KernelLaunch], known: set[Hashable]) -> dict[Hashab
     return lives
 
 
-class _Hazards:
+class Hazards:
     """The keys that kernels read and wrote since the last barrier, to find where a barrier is needed."""
 
     def __init__(self, places: Mapping[Hashable, tuple[int, int]]) -> None:
@@ -106,8 +107,11 @@ def assemble(
 
     `params` are (key, least number of bytes). `fixed` has the buffers of other keys; the remaining keys are
     temporaries in the device's scratch memory. `label` names the executable in errors and traces. Raises as
-    `hcq.Graph.compile`, and as `hcq.Device.alloc` for temporaries.
+    `hcq.Graph.compile`, and as `hcq.Device.alloc` for temporaries. On a mesh, kernels are launches of the
+    mesh, and the result is a `frontend.distributed.captured.MeshExecutable`.
     """
+    if device.devices:
+        return cast("hcq.Executable", cast("Any", device).assembled(kernels, params, fixed, label))
     from hcq.commands import Scope  # noqa: PLC0415 - nothing of the queue layer before the first launch
     from hcq.graph import Graph  # noqa: PLC0415 - the same
 
@@ -115,7 +119,7 @@ def assemble(
     memory: dict[Hashable, Any] = dict(fixed)
     for i, (key, size) in enumerate(params):
         memory[key] = graph.param(f"b{i}", size=size)
-    lives = _lives(kernels, set(memory))
+    lives = lives_of(kernels, set(memory))
     offsets, total = place(lives) if lives else ({}, 0)
     if total:
         arena = device.scratch(total)
@@ -123,7 +127,7 @@ def assemble(
             arena.count_as_written()
         for key, at in offsets.items():
             memory[key] = arena.view(at, lives[key][0])
-    hazards = _Hazards({key: (at, lives[key][0]) for key, at in offsets.items()})
+    hazards = Hazards({key: (at, lives[key][0]) for key, at in offsets.items()})
     commands = device.queue.record(label=label)
     for i, kernel in enumerate(kernels):
         if hazards.needs_barrier(kernel) and i:

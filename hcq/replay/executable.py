@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, ne
 from threading import RLock
+from typing import Final
 
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Command, Timestamp, Wait, check_ranges
+from hcq.commands import Command, Timestamp, Wait, check_ranges, opened
 from hcq.device import Device
 from hcq.errors import HcqError, UsageError, UsageTypeError, refuse_copy
 from hcq.locks import held, unless_taken
@@ -28,9 +30,14 @@ from hcq.memory import Buffer
 from hcq.params import Expr, Param, Patch, Value, check_reach, check_values, reaches, resolve
 from hcq.profile import timed
 from hcq.queue import Queue
+from hcq.replay.joined import JoinedReplay
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot, Segment
 from hcq.signal import Point, Stamp, check_timeout
+
+_EPOCH: Final = attrgetter("close_epoch")
+_LOCK: Final = attrgetter("lock")
+_SIGNAL: Final = attrgetter("timeline.signal")
 
 
 def _has_open_size(command: Command) -> bool:
@@ -58,21 +65,28 @@ class Executable:
         self.label = label
         self.params = params
         self.segments = segments
-        self.queues: list[Queue] = sorted({segment.queue for segment in segments}, key=id)
+        self.queues: list[Queue] = list(dict.fromkeys([segment.queue for segment in segments]))
+        self._in_order_of_locks = sorted(self.queues, key=id)
         self.devices: list[Device] = list(dict.fromkeys(segment.queue.device for segment in segments))
         self._conflicts = conflicts
         self._limit = limit
         self._pointers = [param in pointers for param in params]
+        self._owners = [self.devices] * len(params) if len(self.devices) == 1 else self._users()
+        """For each parameter the devices that use it, which must see its buffer; unused: all devices."""
         self._least = [max(param.size, pointers.get(param, 0)) for param in params]
         """The least bytes of a buffer for each parameter."""
         self._tails: dict[Queue, Point] = {}
         """The point at the end of the last replay in each queue."""
-        self._queue = queue = segments[0].queue
+        self._queue = segments[0].queue
         """The queue of the first segment."""
-        quiet = queue.watch is None and not queue.device.trace and not queue.device.profile
-        quiet = quiet and queue.crumbs is None
+        quiet = True
+        for q in self.queues:
+            if q.watch is not None or q.crumbs is not None or q.device.trace or q.device.profile:
+                quiet = False
         self._short = len(segments) == 1 and quiet
         """Whether `replay` may use its fast path: one queue, without validation, trace or profile."""
+        self._joint = len(segments) > 1 and quiet
+        """Whether a replay is one submission to each queue."""
         self._turn = 0
         """Index of the slot of the last replay."""
         self._slots: list[ReplaySlot] = []
@@ -88,16 +102,25 @@ class Executable:
         for device in self.devices:
             device.keep(self)
 
+    def _users(self) -> list[list[Device]]:
+        """Return for each parameter the devices whose commands use it; all devices for an unused one."""
+        found: dict[Param, dict[Device, None]] = {param: {} for param in self.params}
+        for segment in self.segments:
+            pointers, numbers = opened(segment.commands)
+            for param in pointers.keys() | numbers:
+                found[param][segment.queue.device] = None
+        return [list(found[param]) or self.devices for param in self.params]
+
     def _locks(self) -> list[RLock]:
         """Return the locks of all queues, in the one order in which they are acquired."""
-        return [queue.lock for queue in self.queues]
+        return [*map(_LOCK, self._in_order_of_locks)]
 
     def _add_slot(self) -> ReplaySlot:
         slot = ReplaySlot(self.label, self.devices, self.segments, self.params)
         if self._slots and self._slots[0].plan == slot.plan:
             slot.bind = self._slots[0].bind
         else:
-            slot.bind = compile_bind(slot.plan, self._least, self._pointers, self.devices, self._checker())
+            slot.bind = compile_bind(slot.plan, self._least, self._pointers, self._owners, self._checker())
         if not self._slots:
             number = {param: i for i, param in enumerate(self.params)}
             patches = [patch for _, patch in slot.patches]
@@ -135,7 +158,7 @@ class Executable:
         if isinstance(value, Buffer) is not self._pointers[i] and self._checks[i]:
             wanted = "a Buffer" if self._pointers[i] else "a number"
             raise UsageError(f"{param.name}: wanted {wanted}, seen {value!r}")
-        for device in self.devices:
+        for device in self._owners[i]:
             number = resolve(param, value, device, least=self._least[i])
             if not self._pointers[i]:
                 for patch, reach in self._checks[i]:
@@ -233,8 +256,10 @@ class Executable:
         """Return the error of a closed executable or a device that refuses submissions; else None."""
         if self.closed:
             return UsageError(f"{self.label or 'the executable'} is closed")
-        refusals = [queue.refusal for queue in self.queues if queue.refusal is not None]
-        return refusals[0]() if refusals else None
+        for queue in self.queues:
+            if queue.refusal is not None:
+                return queue.refusal()
+        return None
 
     def submit(
         self,
@@ -281,21 +306,21 @@ class Executable:
 
     def _verify(self) -> None:
         """Check all commands again if a buffer or program was closed since the last check."""
-        epochs = [device.close_epoch for device in self.devices]
-        if epochs != self._epochs:
+        if any(map(ne, map(_EPOCH, self.devices), self._epochs)):
             for segment in self.segments:
                 commands = CommandBuffer(segment.queue.kind, label=segment.label)
                 commands.commands = segment.commands
                 commands.verify(segment.queue.device)
             for slot in self._slots:
                 slot.unbind()
-            self._epochs = epochs
+            self._epochs = [device.close_epoch for device in self.devices]
 
     def _replay(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
         """Replay on several queues, or with options that the fast path does not handle."""
-        if isinstance(after, Point) or not all(isinstance(point, Point) for point in _each(after)):
-            raise UsageTypeError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
-        check_timeout(timeout_s)
+        if after.__class__ is not tuple or after or timeout_s is not None:
+            if isinstance(after, Point) or not all(isinstance(point, Point) for point in _each(after)):
+                raise UsageTypeError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
+            check_timeout(timeout_s)
         refused = self._refused()  # before the locks: in a forked child nobody releases them
         if refused is not None:
             raise refused
@@ -309,6 +334,10 @@ class Executable:
         slot = self._next(timeout_s)
         self._verify()
         self._bind(slot, given)
+        if self._joint and not after and timeout_s is None:
+            joint = self._send_joined(slot)
+            if joint is not None:
+                return joint
         tails = dict(self._tails)
         for queue in self.queues:
             if queue in tails:
@@ -321,6 +350,20 @@ class Executable:
             waits = [points[i] for i in segment.waits]
             points.append(self._send(slot, segment, waits, values, None if points else timeout_s))
         return points[-1]
+
+    def _send_joined(self, slot: ReplaySlot) -> Point | None:
+        """Submit once to each queue; return the last point, None where that cannot be. The locks are held."""
+        joined = slot.joined
+        if joined is None or joined.signals != [*map(_SIGNAL, self.queues)]:
+            joined = slot.joined = JoinedReplay(slot, self.queues, self.segments, self._conflicts)
+            self._joint = joined.fits()
+        numbers = joined.starts(self._tails) if self._joint else None
+        if numbers is None:
+            return None
+        slot.points = points = joined.issue()  # before the submission: an interrupt may leave it in flight
+        self._tails = dict(zip(self.queues, points, strict=True))
+        joined.send(slot.kept, numbers, points)
+        return self._tails[self.segments[-1].queue]
 
     def _send(
         self,

@@ -93,18 +93,24 @@ def compile_bind(
     plan: Sequence[Element],
     least: Sequence[int],
     pointers: Sequence[bool],
-    devices: Sequence[Owner],
+    owners: Sequence[Sequence[Owner]],
     check: Callable[[int, Any], None],
 ) -> Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None]:
     """Generate `bind(given, current, views)`: write the values that differ from `current`, and update it.
 
-    `pointers` says for each parameter whether its value is a buffer, and `least` how many bytes that must
-    have. `check(i, value)` is called for a value that the generated code cannot prove valid; it raises or
-    returns. After an exception the memory is partly written, and the caller must discard `current`.
+    `pointers` says for each parameter whether its value is a buffer, `least` how many bytes that must have,
+    and `owners` which devices must see it. `check(i, value)` is called for a value that the generated code
+    cannot prove valid; it raises or returns. After an exception the memory is partly written, and the caller
+    must discard `current`.
     """
     names = [f"b{i}" for i in range(len(least))]
     # Names are default arguments, and `current` is unpacked: a global or an index costs as much as a test.
-    scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0]}
+    scope: dict[str, Any] = {"Buffer": Buffer, "check": check}
+    singles: dict[Owner, str] = {}
+    for users in owners:
+        if len(users) == 1:
+            name = singles.setdefault(users[0], f"device{len(singles)}")
+            scope[name] = users[0]
     scope |= {
         f"e{element.view}_{element.index}_{k}": term.expr.evaluate
         for element in plan
@@ -121,8 +127,8 @@ def compile_bind(
         for param in dict.fromkeys([term.param for term in element.terms]):
             uses[param].append(element)
     for i, size in enumerate(least):
-        if pointers[i] and len(devices) == 1:
-            test = f"b{i}.__class__ is not Buffer or b{i}.device is not device"
+        if pointers[i] and len(owners[i]) == 1:
+            test = f"b{i}.__class__ is not Buffer or b{i}.device is not {singles[owners[i][0]]}"
             test += f" or b{i}.size < {size}" if size else ""
             lines += [f" if b{i} is not c{i}:", f"  if {test}: check({i}, b{i})"]
         else:

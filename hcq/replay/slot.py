@@ -16,6 +16,7 @@ from hcq.memory import Buffer
 from hcq.params import Param, Patch, Value
 from hcq.pushbuffer import PushBuffer
 from hcq.queue import Queue
+from hcq.replay.joined import JoinedReplay
 from hcq.replay.relocations import Placed, elements
 from hcq.replay.template import ArgumentArena, SubmitTemplate, encoded, stored_words
 from hcq.signal import Point, Signal
@@ -74,6 +75,8 @@ class ReplaySlot:
         self.kept = Kept(nothing, segments, params, tuple(memories))
         """The objects that a replay keeps alive. `kept.given` are the values bound; None: not bound."""
         self.templates: list[SubmitTemplate | None] = [None] * len(segments)
+        self.joined: JoinedReplay | None = None
+        """The words of a replay with one submission to each queue; None: not encoded yet."""
 
     def _placed(self, segment: Segment, patch: Patch, memories: list[Buffer]) -> Placed:
         offset, expr = patch.offset, patch.expr
@@ -106,9 +109,9 @@ class ReplaySlot:
     def restart(self) -> None:
         """Drop lost replays and the bound values."""
         self.points[:] = [point for point in self.points if not point.over()]
-        self.templates = [None] * len(self.templates)
+        self.templates, self.joined = [None] * len(self.templates), None
         self.unbind()
 
     def done(self) -> bool:
         """Return whether the last replay is complete."""
-        return all(point.passed() for point in self.points)
+        return all([*map(Point.passed, self.points)])

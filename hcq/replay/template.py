@@ -64,7 +64,7 @@ class SubmitTemplate:
     while encoding. Raises `UsageError` when an encoder puts a signal's value into argument memory.
     """
 
-    __slots__ = ("_places", "pushbuffer", "signals", "single")
+    __slots__ = ("places", "pushbuffer", "signals", "single")
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class SubmitTemplate:
         self.signals = (*waits, own)
         """The signals that the words wait for and, last, the one that they set."""
         number = {param: i for i, param in enumerate((*before, done))}
-        self._places: list[tuple[int, int, int, int, int]] = []
+        self.places: list[tuple[int, int, int, int, int]] = []
         """(word index, its constant bits, index of the value, right shift, lowest bit) of each open field.
 
         Slot values have 31 bits: fields of bits 32 and above are always 0.
@@ -98,11 +98,11 @@ class SubmitTemplate:
             if patch.expr.shift < 32:
                 index = 8 * patch.offset // scratch.word_bits
                 place = (index, words[index], number[patch.expr.param], patch.expr.shift, patch.lo)
-                self._places.append(place)
+                self.places.append(place)
         self.single = -1
         """Index of the word to fill in when there is just one and it is the whole timeline value, else -1."""
-        if len(self._places) == 1 and self._places[0][1:] == (0, 0, 0, 0):
-            self.single = self._places[0][0]
+        if len(self.places) == 1 and self.places[0][1:] == (0, 0, 0, 0):
+            self.single = self.places[0][0]
 
     def fill(self, values: Sequence[int]) -> None:
         """Write slot values, one for each of `signals` and in their order, into the words."""
@@ -110,9 +110,9 @@ class SubmitTemplate:
         if self.single >= 0:
             words[self.single] = values[-1]
             return
-        for index, base, _, _, _ in self._places:
+        for index, base, _, _, _ in self.places:
             words[index] = base
-        for index, _, which, shift, lo in self._places:
+        for index, _, which, shift, lo in self.places:
             words[index] |= (values[which] >> shift) << lo
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from frontend import Device, Tensor, TinyJit, nn, optim
+from frontend import Device, Tensor, nn, optim
 from frontend.distributed import (
     all_gather_of,
     all_reduce_of,
@@ -102,10 +102,6 @@ def test_wrong_devices_and_axes_are_refused():
         x.shard(CPUS[:2], 1)
     with pytest.raises(UsageError, match=r"another on cpu.*\.to\("):
         (x.shard(CPUS[:2]) + x).realize()
-    captured = TinyJit(lambda t: (t + 1).realize())
-    captured(x.shard(CPUS[:2]))
-    with pytest.raises(UsageError, match="TinyJit"):
-        captured(x.shard(CPUS[:2]))
     with pytest.raises(UsageError, match="one device"):
         layout_of(x)
 

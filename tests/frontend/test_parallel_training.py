@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from frontend import Device, Tensor, nn, optim
+from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of, shards
 from frontend.evaluation.plan import PLANS
 from hcq.config import override
@@ -104,14 +104,16 @@ class Run:
         self.adam.step()
         return loss.detach()
 
-    def steps(self, first: int, last: int, *, data: bool = False) -> list[float]:
+    def steps(
+        self, first: int, last: int, how: Callable[[Any], Any] = lambda fn: fn, *, data: bool = False
+    ) -> list[float]:
         """Return the losses of some steps; `data`: the batch is divided."""
-        losses = []
+        step, losses = how(self.step), []
         for i in range(first, last):
             pair = [Tensor(numbers(SHAPE, seed)) for seed in (2 * i, 2 * i + 1)]
             if self.devices:
                 pair = [t.shard(self.devices) if data else t.replicate(self.devices) for t in pair]
-            losses.append(self.step(*pair).item())
+            losses.append(step(*pair).item())
         return losses
 
     def values(self) -> list[Any]:
@@ -130,12 +132,19 @@ def alone() -> tuple[list[float], list[Any]]:
     return run.steps(0, 20), run.values()
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.landing)])
-def test_a_tensor_parallel_block_equals_one_device(alone: Any, count: int):
-    """A step exchanges two sums of activations forward, and two backward; nothing else moves."""
+@pytest.mark.parametrize(
+    ("count", "how"),
+    [
+        pytest.param(2, lambda fn: fn, id="2-plain"),
+        pytest.param(2, TinyJit, id="2-captured", marks=pytest.mark.landing),
+        pytest.param(4, TinyJit, id="4-captured", marks=pytest.mark.landing),
+    ],
+)
+def test_a_tensor_parallel_block_equals_one_device(alone: Any, count: int, how: Any):
+    """A plain step exchanges two sums of activations forward, and two backward; nothing else moves."""
     run = Run(CPUS[:count], divide_heads)
     transport = Device[",".join(CPUS[:count])].transport
-    losses, before = run.steps(0, 19), transport.peer_bytes
+    losses, before = run.steps(0, 19, how), transport.peer_bytes
     losses += run.steps(19, 20)
     assert transport.peer_bytes - before == 4 * count * (count - 1) * 8 * np.prod(SHAPE)
     assert [layout_of(p).axis for p in (run.net.q.weight, run.net.out.weight, run.net.norm.weight)] == [
@@ -151,7 +160,7 @@ def test_a_fully_sharded_block_equals_one_device(alone: Any):
     """Each device keeps its part of the parameters and moments; all of a layer is gathered for its use."""
     count = 2
     run = Run(CPUS[:count], divide_all)
-    losses = run.steps(0, 19, data=True) + run.steps(19, 20, data=True)
+    losses = run.steps(0, 19, TinyJit, data=True) + run.steps(19, 20, data=True)
     same([losses, *run.values()], [alone[0], *alone[1]])
     gradients = [p.grad for p in run.net.parameters()]
     for group in (run.net.parameters(), gradients, run.adam.m, run.adam.v):
@@ -198,12 +207,12 @@ def test_memory_of_a_fully_sharded_model_is_divided(count: int):
 @pytest.mark.landing
 def test_training_restarts_from_a_checkpoint_on_fewer_devices(tmp_path: Path, alone: Any):
     first = Run(CPUS, divide_all)
-    losses = first.steps(0, 9, data=True)
+    losses = first.steps(0, 9, TinyJit, data=True)
     nn.state.safe_save(nn.state.get_state_dict(first.net), tmp_path / "net.safetensors")
     nn.state.safe_save(nn.state.get_state_dict(first.adam), tmp_path / "adam.safetensors")
     second = Run(CPUS[:2], divide_heads)
     nn.state.load_state_dict(second.net, nn.state.safe_load(tmp_path / "net.safetensors"))
     nn.state.load_state_dict(second.adam, nn.state.safe_load(tmp_path / "adam.safetensors"))
     assert layout_of(second.net.out.weight).axis == 1
-    losses += second.steps(9, 20)
+    losses += second.steps(9, 20, TinyJit)
     same([losses, *second.values()], [alone[0], *alone[1]])

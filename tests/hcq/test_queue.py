@@ -148,7 +148,7 @@ def test_a_refused_submission_leaves_no_trace(device: Device, fake: FakeDevice):
 
 def test_a_submission_larger_than_the_ring_runs_from_memory_of_its_own(device: Device, fake: FakeDevice):
     queue, a, value = device.compute, device.alloc(4096), Param("value", 32)
-    fake.ring_words, queue._max_words = 256, 128
+    fake.ring_words, queue.most_words = 256, 128
     commands = queue.record()
     for i in range(100):
         commands.fill(a.view(4 * i, 4), i)

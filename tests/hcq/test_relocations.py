@@ -51,7 +51,8 @@ def test_generated_binding_equals_the_loop(
     oracle = [memoryview(array("Q", memory)) for memory in noise]
     built = elements(patches, params, views)
     with wrap(FakeDevice()) as device:
-        bind = compile_bind(built, [0] * len(params), pointers, [device], lambda _i, _value: None)
+        owners = [[device]] * len(params)
+        bind = compile_bind(built, [0] * len(params), pointers, owners, lambda _i, _value: None)
         buffers = [device.alloc(64) for _ in range(3)]
         current: list[object] = [None] * len(params)
         for _ in range(4):

@@ -1,0 +1,418 @@
+"""Captured launches of a mesh: one graph of commands over the queues of all its devices.
+
+A captured function recorded launches of the mesh. For the layouts of its arguments, their plans become
+*nodes*, each the kernels or the copies of one level on one device. Temporaries of all nodes of a device share
+one range of memory. A node waits for another device's node only where it reads what that one writes, or
+overwrites what that one reads. At the end each device waits for the others' reads of its memory, so later
+submissions to its queue may overwrite it.
+
+Not here: what is recorded (`frontend.capture.recording`). Next: `hcq.graph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+from compiler.schedule.memory import place
+from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout
+from frontend.distributed.transport import QUEUED, MeshMembers
+from frontend.evaluation.launch import Hazards, KernelLaunch, lives_of
+from frontend.evaluation.plan import verify_all
+from frontend.evaluation.storage import Leaf
+from hcq.commands import Scope
+from hcq.config import config
+from hcq.errors import UsageError
+from hcq.graph import Graph
+
+if TYPE_CHECKING:
+    import hcq
+    from frontend.distributed.plans import DeviceLaunch, MeshOutput
+    from frontend.evaluation.limits import Checks
+    from hcq.graph import Node as GraphNode
+
+Layouts = tuple[TensorLayout | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy of `size` bytes from byte `at` of one memory to byte `to` of another, by their keys."""
+
+    read: Hashable
+    at: int
+    written: Hashable
+    to: int
+    size: int
+
+
+@dataclass(slots=True)
+class MeshNode:
+    """Work of one device: kernels, or copies from the devices `sources`."""
+
+    device: int
+    kernels: list[KernelLaunch] = field(default_factory=list)
+    copies: list[Copied] = field(default_factory=list)
+    sources: frozenset[int] = frozenset()
+
+    def touches(self) -> Iterable[tuple[Hashable, int, bool]]:
+        """Yield (memory, bytes from its start, whether it is written)."""
+        for kernel in self.kernels:
+            for i, (key, size) in enumerate(zip(kernel.memory, kernel.sizes, strict=True)):
+                yield key, size, i in kernel.stores
+        for copy in self.copies:
+            yield copy.read, copy.at + copy.size, False
+            yield copy.written, copy.to + copy.size, True
+
+
+class NodeList:
+    """The nodes of recorded launches, for some layouts of their memory.
+
+    The memory of each device is (key of the tensor's memory, device), or another key for temporaries.
+    """
+
+    def __init__(self, mesh: MeshMembers, work: Sequence[KernelLaunch], layouts: dict[Hashable, Any]) -> None:
+        self.nodes: list[MeshNode] = []
+        self.layouts = layouts
+        self.outputs: dict[Hashable, MeshOutput] = {}
+        """The memory that launches make -> its parts."""
+        self.checks: list[tuple[Checks, tuple[Hashable, ...]]] = []
+        self._mesh = mesh
+        kinds: dict[Hashable, tuple[Shape, int]] = {}
+        for kernel in work:
+            if kernel.program is not None:
+                kinds |= cast("Any", kernel.program).kinds_of(kernel.memory)
+        for number, kernel in enumerate(work):
+            if kernel.program is None:
+                self._copy(kernel, kinds)
+            else:
+                self._launch(number, kernel)
+
+    def _copy(self, kernel: KernelLaunch, kinds: Mapping[Hashable, tuple[Shape, int]]) -> None:
+        """Add the copy of a tensor's memory, part by part."""
+        new, old = kernel.memory
+        layout = self.layouts[new] = self.layouts[old]
+        for d in range(len(self._mesh.devices)):
+            size = kernel.sizes[0]
+            if layout != WHOLE:
+                shape, itemsize = kinds[old] if old in kinds else kinds[new]
+                size = prod(layout.shape_on(d, shape)) * itemsize
+            if size:
+                self.nodes.append(MeshNode(d, copies=[Copied((old, d), 0, (new, d), 0, size)]))
+
+    def _launch(self, number: int, kernel: KernelLaunch) -> None:
+        launch = cast("Any", kernel.program)
+        count = len(launch.inputs)
+        inputs, outs = kernel.memory[:count], kernel.memory[count:]
+        steps = launch.steps_of(tuple([self.layouts.get(key) for key in inputs]))
+        names: dict[int, Hashable] = {m: (inputs[i], d) for m, i, d in steps.inputs}
+        for n, out in steps.outputs.items():
+            home = launch.homes[n]
+            key = outs[launch.stored.index(n)] if home < 0 else inputs[home]
+            self.layouts[key], self.outputs[key] = out.layout, out
+            names |= {m: (key, d) for d, m in enumerate(out.memory)}
+        for level, (launches, exchanges) in enumerate(steps.levels):
+            for one in launches:
+                self._kernels(one, names, (number, level))
+            copies: dict[int, list[Any]] = {}
+            for exchange in exchanges:
+                if exchange.size:
+                    copies.setdefault(exchange.target, []).append(exchange)
+            for target, group in copies.items():
+                made = [
+                    Copied(
+                        names.setdefault(x.source_memory, (number, x.source_memory, "made")), x.at,
+                        names.setdefault(x.target_memory, (number, x.target_memory, "made")), x.to, x.size,
+                    )
+                    for x in group
+                ]  # fmt: skip
+                sources = frozenset([x.source for x in group])
+                self.nodes.append(MeshNode(target, copies=made, sources=sources))
+
+    def _kernels(self, one: DeviceLaunch, names: dict[int, Hashable], at: tuple[int, int]) -> None:
+        reads = [names.setdefault(m, (at[0], m, "made")) for m in one.reads]
+        known: dict[Hashable, Hashable] = {("in", i): key for i, key in enumerate(reads)}
+        known |= {("out", n): names.setdefault(m, (at[0], m, "made")) for n, m in one.makes}
+        node = MeshNode(one.device)
+        for kernel in one.plan.kernels:
+            local = {key: (*at, one.device, key) for key in kernel.memory if key not in known}
+            node.kernels.append(kernel.renamed({**known, **local}))
+        if node.kernels:
+            self.nodes.append(node)
+        if one.plan.limits is not None:
+            self.checks.append((one.plan.limits, tuple(reads)))
+
+
+class MeshGraph:
+    """One graph of the nodes of a list, with its memory. Raises as `hcq.Graph.compile` and `Device.alloc`."""
+
+    def __init__(
+        self, mesh: MeshMembers, found: NodeList, params: Sequence[Hashable],
+        fixed: Mapping[Hashable, Spread], label: str,
+    ) -> None:  # fmt: skip
+        self._mesh, self._label = mesh, label
+        self._graph = Graph(label=label)
+        self.kernels = sum([len(node.kernels) for node in found.nodes])
+        self._memory: dict[Hashable, Any] = {}
+        self._places: dict[Hashable, tuple[int, int, int]] = {}
+        """Temporary -> (device, first byte, byte after its last)."""
+        self.reads: list[tuple[int, int]] = []
+        """(parameter, device) of each parameter of the graph."""
+        self.mapped: list[tuple[int, Any]] = []
+        """(parameter of the graph, device that must see its buffer)."""
+        self._last: dict[int, GraphNode] = {}
+        self._incoming: dict[int, list[GraphNode]] = {}
+        self._foreign: dict[int, list[tuple[Hashable, GraphNode]]] = {}
+        """Device -> (its memory, the other device's node that reads it)."""
+        self._find_memory(found.nodes, params, fixed)
+        for node in found.nodes:
+            self._add(node)
+        for d in sorted({*self._foreign, *self._incoming}):
+            after = [node for _, node in self._foreign.get(d, [])]
+            self._node(d, mesh.devices[d].queue.record(label="end"), after)
+        self.executable = self._graph.compile()
+        outputs = [(i, found.outputs[key]) for i, key in enumerate(params) if key in found.outputs]
+        self.outputs = [
+            (
+                i,
+                out,
+                [prod(out.layout.shape_on(d, out.shape)) * out.itemsize for d in range(len(mesh.devices))],
+            )
+            for i, out in outputs
+        ]
+        """(parameter, what it is, bytes of each part) of the parameters that the launches make."""
+        written = {key for node in found.nodes for key, _, writes in node.touches() if writes}
+        self.checks: list[tuple[Checks, list[tuple[int, int] | hcq.Buffer | None]]] = []
+        place_of = {key: i for i, key in enumerate(params)}
+        for limits, keys in found.checks:
+            where = [self._outside(key, place_of, fixed) if key not in written else None for key in keys]
+            part = limits.over([i for i, x in enumerate(where) if x is not None])
+            if part is not None:
+                self.checks.append((part, where))
+
+    @staticmethod
+    def _outside(
+        key: Any, params: Mapping[Hashable, int], fixed: Mapping[Hashable, Spread]
+    ) -> tuple[int, int] | hcq.Buffer | None:
+        """Return (parameter, device) or the buffer of memory from outside; None for other memory."""
+        if len(key) != 2:
+            return None
+        return (
+            fixed[key[0]].parts[key[1]]
+            if key[0] in fixed
+            else (params[key[0]], key[1])
+            if key[0] in params
+            else None
+        )
+
+    def _find_memory(
+        self, nodes: Sequence[MeshNode], params: Sequence[Hashable], fixed: Mapping[Hashable, Spread]
+    ) -> None:
+        """Give each key a buffer, a parameter of the graph, or a place in the memory of temporaries."""
+        devices = self._mesh.devices
+        sizes: dict[Hashable, int] = {}
+        home: dict[Hashable, int] = {}
+        for node in nodes:
+            for key, size, _ in node.touches():
+                sizes[key] = max(sizes.get(key, 0), size)
+            for kernel in node.kernels:
+                home |= dict.fromkeys(kernel.memory, node.device)
+            home |= dict.fromkeys([copy.written for copy in node.copies], node.device)
+        for i, name in enumerate(params):
+            for d in range(len(devices)):
+                if (name, d) in sizes:
+                    self._memory[name, d] = self._graph.param(f"b{i} of {d}", size=sizes[name, d])
+                    self.reads.append((i, d))
+        for name, spread in fixed.items():
+            self._memory |= {(name, d): part for d, part in enumerate(spread.parts)}
+        units = [
+            KernelLaunch(
+                None,
+                (1, 1, 1),
+                (1, 1, 1),
+                (copy.written, copy.read),
+                (copy.to + copy.size, copy.at + copy.size),
+                (0,),
+            )
+            if copy is not None
+            else kernel
+            for node in nodes
+            for kernel, copy in [*[(k, None) for k in node.kernels], *[(None, c) for c in node.copies]]
+        ]
+        lives = lives_of(cast("Any", units), set(self._memory))
+        for d, device in enumerate(devices):
+            own = {key: life for key, life in lives.items() if home[key] == d}
+            offsets, total = place(own) if own else ({}, 0)
+            if not total:
+                continue
+            arena = device.scratch(total)
+            arena.count_as_written()
+            for key, at in offsets.items():
+                self._memory[key] = arena.view(at, own[key][0])
+                self._places[key] = d, at, at + own[key][0]
+
+    def _overlap(self, one: Hashable, other: Hashable) -> bool:
+        a, b = self._places.get(one), self._places.get(other)
+        if a is None or b is None:
+            return one == other
+        return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+
+    def _node(self, device: int, commands: Any, after: Iterable[GraphNode]) -> GraphNode:
+        """Add commands to the compute queue of a device, after all copies into its memory."""
+        queue = self._mesh.devices[device].queue
+        before = [*after, *self._incoming.pop(device, [])]
+        made = self._last[device] = self._graph.add(queue, commands, after=list(dict.fromkeys(before)))
+        return made
+
+    def _since(self, device: int) -> list[GraphNode]:
+        """Return the nodes after which all work of a device so far is done, also what precedes the graph."""
+        if device not in self._last:
+            self._node(device, self._mesh.devices[device].queue.record(label="begin"), [])
+        return [self._last[device], *self._incoming.get(device, [])]
+
+    def _add(self, node: MeshNode) -> None:
+        written = [key for key, _, writes in node.touches() if writes]
+        after = [
+            other
+            for key, other in self._foreign.get(node.device, [])
+            if any([self._overlap(key, own) for own in written])  # noqa: C419 - a list is faster
+        ]
+        device = self._mesh.devices[node.device]
+        if node.kernels:
+            self._node(node.device, self._recorded(node), after)
+            return
+        theirs, queue = self._map_sources(node), device.queue
+        if sum([copy.size for copy in node.copies]) >= QUEUED and device.hcq.copies and node.sources:
+            queue = device.hcq.copies[0]
+        commands = queue.record(label="from other devices")
+        for copy in node.copies:
+            commands.copy(
+                self._at(copy.written, copy.to, copy.size), self._at(copy.read, copy.at, copy.size), copy.size
+            )
+        for source in sorted(node.sources):
+            if source != node.device or queue is not device.queue:
+                after += self._since(source)
+        if queue is device.queue:
+            made = self._node(node.device, commands, after)
+        else:
+            after += self._since(node.device)
+            made = self._graph.add(queue, commands, after=list(dict.fromkeys(after)))
+            self._incoming.setdefault(node.device, []).append(made)
+        for copy in theirs:
+            self._foreign.setdefault(self._owner(copy.read), []).append((copy.read, made))
+
+    def _map_sources(self, node: MeshNode) -> list[Copied]:
+        """Let the device of a node of copies see what it reads of other devices; return these copies.
+
+        Raises `UsageError` where it cannot.
+        """
+        theirs = [copy for copy in node.copies if self._owner(copy.read) != node.device]
+        for copy in theirs:
+            peer, memory = self._mesh.devices[node.device], self._memory[copy.read]
+            if self._mesh.transport.staged(self._owner(copy.read), node.device):
+                source = self._mesh.devices[self._owner(copy.read)]
+                raise UsageError(
+                    f"{peer.name} cannot see the memory of {source.name}, and a captured function copies "
+                    "nothing through host memory\nhint: call the function without TinyJit"
+                )
+            if hasattr(memory, "map_to"):
+                memory.map_to(peer.hcq)
+            else:
+                self.mapped.append((self._graph.params.index(memory), peer.hcq))
+        return theirs
+
+    def _owner(self, key: Any) -> int:
+        """Return the device whose memory a key is."""
+        found = self._places.get(key)
+        return found[0] if found is not None else cast("int", key[1])
+
+    def _at(self, key: Hashable, at: int, size: int) -> Any:
+        """Return `size` bytes of memory from byte `at` on, for a command."""
+        memory = self._memory[key]
+        if hasattr(memory, "view"):
+            return memory.view(at, size)
+        return memory + at if at else memory
+
+    def _recorded(self, node: MeshNode) -> Any:
+        """Return the commands of kernels, with barriers between dependent ones."""
+        places = {key: (at, end - at) for key, (_, at, end) in self._places.items()}
+        hazards = Hazards(places)
+        commands = self._mesh.devices[node.device].queue.record(label=self._label)
+        for i, kernel in enumerate(node.kernels):
+            if hazards.needs_barrier(kernel) and i:
+                commands.barrier(Scope.DEVICE)
+            program = kernel.program
+            assert program is not None, "copies are nodes of their own"
+            args = program.args(*[self._memory[key] for key in kernel.memory])
+            commands.exec(program, args, groups=kernel.groups, threads=kernel.threads)
+        return commands
+
+
+class MeshExecutable:
+    """Launches of a mesh as one executable; it has the members of `hcq.Executable` that captures use.
+
+    It is assembled for the layouts that the buffers of a replay have, once for each.
+    """
+
+    def __init__(
+        self, mesh: MeshMembers, work: Sequence[KernelLaunch], params: Sequence[tuple[Hashable, int]],
+        fixed: Mapping[Hashable, Any], label: str,
+    ) -> None:  # fmt: skip
+        self._mesh, self._work, self._label = mesh, work, label
+        self._params = [key for key, _ in params]
+        self._fixed = fixed
+        self._graphs: dict[Layouts, MeshGraph] = {}
+
+    def graph_for(self, layouts: Layouts) -> MeshGraph:
+        """Return the graph for the layouts of the parameters; None: memory that the launches make.
+
+        Raises `UsageError` where a device does not see the memory of another one, and as `MeshGraph`.
+        """
+        found = self._graphs.get(layouts)
+        if found is None:
+            known = {key: spread.layout for key, spread in self._fixed.items()}
+            known |= {k: x for k, x in zip(self._params, layouts, strict=True) if x is not None}
+            nodes = NodeList(self._mesh, self._work, known)
+            made = MeshGraph(self._mesh, nodes, self._params, self._fixed, self._label)
+            found = self._graphs[layouts] = made
+        return found
+
+    def replay(self, given: list[Spread]) -> None:
+        """Submit to all devices. `given` has the memory of the parameters; what is made gets its parts.
+
+        Raises as `graph_for`, `hcq.Device.alloc` and `hcq.Executable.replay`.
+        """
+        made = self.graph_for(tuple([spread.layout for spread in given]))
+        devices = self._mesh.devices
+        for i, out, sizes in made.outputs:
+            spread = given[i]
+            parts = [
+                device.hcq.alloc(n or 1, label=spread.label) for device, n in zip(devices, sizes, strict=True)
+            ]
+            spread.fill(out.layout, tuple(parts), out.shape, out.itemsize)
+        if made.checks and config().validate:
+            self._verify(made, given)
+        flat = [given[i].parts[d] for i, d in made.reads]
+        for n, device in made.mapped:
+            flat[n].map_to(device)
+        made.executable.replay(flat)
+
+    @staticmethod
+    def _verify(made: MeshGraph, given: list[Spread]) -> None:
+        """Check indices and divisors from arguments and from outside tensors that are not assigned to."""
+        todo = []
+        for limits, where in made.checks:
+            found = [given[x[0]].parts[x[1]] if isinstance(x, tuple) else x for x in where]
+            todo.append((limits, tuple([Leaf(cast("Any", buffer)) for buffer in found])))
+        verify_all(todo)
+
+    def forget(self) -> None:
+        """Drop the references to buffers of earlier replays."""
+        for made in self._graphs.values():
+            made.executable.forget()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of all graphs; see `hcq.Executable.nbytes`."""
+        return sum([made.executable.nbytes for made in self._graphs.values()])

@@ -1,0 +1,299 @@
+"""Captured functions of tensors on a mesh: replays equal plain calls, and one graph runs on all devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import frontend
+from frontend import Device, Tensor, TinyJit, nn, optim
+from frontend.distributed import layout_of
+from frontend.nn import functional
+from hcq.config import override
+from hcq.errors import UsageError, UsageIndexError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+CPUS = ("cpu:1", "cpu:2", "cpu:3", "cpu:4")
+"""Devices that only this module opens, with validation: cpu:0 was opened by whatever module came first."""
+AMDS = ("amd-emu:gfx1100+gfx1100", "amd-emu:gfx1100+gfx1100:1")
+MIXED = ("amd-emu:gfx1100", "nv-emu:sm_90")
+
+
+@pytest.fixture(autouse=True)
+def five_cpus() -> Iterator[None]:
+    """Five cpu devices."""
+    with override(cpu_devices=5):
+        yield
+
+
+def close(names: Sequence[str]) -> None:
+    for name in names:
+        found = Device._open.get(Device.canonical(name))
+        if found is not None:
+            found.synchronize()  # work that no test waited for
+            found.close()
+
+
+def reopen(names: Sequence[str], *, validate: bool = True, seed: int = 1) -> None:
+    """Open devices anew."""
+    close(names)
+    with override(cpu_devices=5, validate=validate, seed=seed):
+        for name in names:
+            assert Device[name].hcq.watch.check == validate
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed() -> Iterator[None]:
+    """Open cpu:0 with all cores, which other modules use, and close the other devices after this module."""
+    Device["cpu"].synchronize()
+    reopen(CPUS)
+    yield
+    close((*CPUS, *AMDS, *MIXED))
+
+
+def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def trained(
+    devices: Sequence[str],
+    how: Callable[[Any], Any],
+    *,
+    place: str = "whole",
+    width: int = 9,
+    small: bool = False,
+    steps: int = 20,
+) -> list[Any]:
+    """Return the losses of some steps, and the parameters after them, in float64."""
+    Tensor.manual_seed(5)
+    middle = () if small else (nn.Dropout(0.3), nn.BatchNorm1d(width))
+    net = nn.Sequential(nn.Linear(12, width), nn.Tanh(), *middle, nn.Linear(width, 5)).double()
+    if devices:
+        net.to(",".join(devices))
+        for p in net.parameters() if place == "divided" else ():
+            p.shard_(devices, 0)
+    adam = optim.Adam(net.parameters(), lr=1e-2)
+    x, y = numbers((27, 12)), np.arange(27) % 5
+
+    def step(given: Tensor, wanted: Tensor) -> Tensor:
+        loss = functional.cross_entropy(net(given), wanted)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        return loss.detach()
+
+    step, losses = how(step), []
+    with Tensor.train():
+        for i in range(steps):
+            given, wanted = Tensor(x[i % 3 * 9 :][:9]), Tensor(y[i % 3 * 9 :][:9])
+            if devices:
+                given, wanted = given.shard(devices), wanted.shard(devices)
+            losses.append(step(given, wanted).item())
+    return [np.array(losses), *[v.numpy() for v in nn.state.get_state_dict(net).values()]]
+
+
+def plain(fn: Any) -> Any:
+    return fn
+
+
+def same(got: list[Any], want: list[Any], within: float = 1e-10) -> None:
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=within, atol=within)
+
+
+@pytest.mark.parametrize("place", [pytest.param("whole", marks=pytest.mark.landing), "divided"])
+def test_a_captured_step_equals_plain_ones(place: str):
+    got = trained(CPUS[:2], TinyJit, place=place)
+    same(got, trained(CPUS[:2], plain, place=place), 0)
+    same(got, trained((), plain))
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize(
+    ("devices", "width", "place"),
+    [(CPUS, 9, "whole"), (CPUS, 9, "divided"), (CPUS[:3], 300, "divided"), (AMDS, 9, "divided")],
+)
+def test_captured_steps_equal_one_device(devices: tuple[str, ...], width: int, place: str):
+    """Width 300: pieces of an all-reduce, and copies on the copy queue. Validation checks each hazard."""
+    small = devices is AMDS
+    reopen(devices)
+    got = trained(devices, TinyJit, place=place, width=width, small=small)
+    same(got, trained((), plain, width=width, small=small))
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize(("count", "seeds"), [(2, 20), (4, 3)])
+def test_captured_steps_do_not_depend_on_the_order_of_unordered_kernels(count: int, seeds: int):
+    want = trained((), plain, small=True, steps=4)
+    for seed in range(1, seeds + 1):
+        reopen(CPUS[:count], seed=seed)
+        same(trained(CPUS[:count], TinyJit, small=True, steps=4), want)
+
+
+def test_validation_follows_captured_steps_beside_devices_without_it():
+    """Copies of a validated device from another one, whose work waits for devices that nobody checks."""
+    mixed = ("cpu:0", *CPUS[:3])
+    want = trained((), plain, small=True, steps=6)
+    try:
+        reopen(CPUS[:1])
+        reopen(CPUS[1:3], validate=False)
+        same(trained(mixed, TinyJit, small=True, steps=6), want)
+    finally:
+        reopen(CPUS)
+
+
+@pytest.mark.landing
+def test_a_compiled_step_equals_plain_ones():
+    same(trained(CPUS[:2], frontend.compile), trained(CPUS[:2], plain), 0)
+
+
+def repository_calls(action: Callable[[], object], idle: Callable[[], object]) -> int:
+    """Return the fewest calls of functions of hcq, the drivers and the frontend in 20 repetitions."""
+    found = []
+    for _ in range(20):
+        idle()
+        calls = 0
+
+        def profile(frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal calls
+            name = frame.f_globals.get("__name__", "")
+            calls += event == "call" and name.partition(".")[0] in {"hcq", "drivers", "frontend"}
+
+        before = sys.getprofile()
+        sys.setprofile(profile)
+        try:
+            action()
+        finally:
+            sys.setprofile(before)
+        found.append(calls)
+    return min(found)
+
+
+def calls_of_a_replay(devices: Sequence[str]) -> int:
+    """Return the calls of one replay of a training step."""
+    net = nn.Sequential(nn.Linear(12, 9), nn.Tanh(), nn.Linear(9, 5))
+    x, y = Tensor(numbers((8, 12)).astype("float32")), Tensor(np.arange(8) % 5)
+    name = ",".join(devices) or "cpu"
+    if devices:
+        net.to(name)
+        x, y = x.shard(devices), y.shard(devices)
+    adam = optim.Adam(net.parameters(), lr=1e-2)
+
+    @TinyJit
+    def step(given: Tensor, wanted: Tensor) -> Tensor:
+        loss = functional.cross_entropy(net(given), wanted)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        return loss.detach()
+
+    with Tensor.train():
+        for _ in range(4):
+            step(x, y)
+        return repository_calls(lambda: step(x, y), Device[Device.canonical(name)].synchronize)
+
+
+def test_a_replay_calls_at_most_half_again_as_much_as_its_devices_alone():
+    """Counted in a process of its own: submissions without validation, as users have them."""
+    program = """if True:
+        from tests.frontend.test_captured_meshes import CPUS, calls_of_a_replay
+        print(*[calls_of_a_replay(devices) for devices in ((), CPUS[:2], CPUS)])
+    """
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("HCQ_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=clean | {"HCQ_CPU_DEVICES": "5", "HCQ_CACHE": os.environ.get("HCQ_CACHE", "")},
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    alone, two, four = map(int, done.stdout.split())
+    assert two <= 1.5 * 2 * alone, done.stdout
+    assert four <= 1.5 * 4 * alone, done.stdout
+
+
+def test_arguments_of_other_layouts_and_states_that_others_use():
+    a = numbers((6, 4))
+    total = Tensor(np.zeros((6, 4))).shard(CPUS[:2])
+
+    @TinyJit
+    def add(x: Tensor) -> tuple[Tensor, Tensor]:
+        total.assign(total + x)
+        return total.sum(0), x.T @ x
+
+    want, kept = np.zeros((6, 4)), []
+    for i in range(6):
+        x = Tensor(a + i)
+        x = x.shard(CPUS[:2], i % 2) if i % 3 else x.replicate(CPUS[:2])
+        old = total * 1
+        got, product = add(x)
+        kept.append((old, want.copy()))
+        want += a + i
+        np.testing.assert_allclose(got.numpy(), want.sum(0), rtol=1e-12)
+        np.testing.assert_allclose(product.numpy(), (a + i).T @ (a + i), rtol=1e-12)
+    assert layout_of(total).axis == 0
+    for old, value in kept:
+        np.testing.assert_allclose(old.numpy(), value, rtol=1e-12)
+
+
+def test_an_argument_that_is_assigned_to_changes_in_place():
+    @TinyJit
+    def grow(x: Tensor) -> Tensor:
+        x += x.sum(0)
+        return x.max()
+
+    for shape in ((4, 3), (1, 5)):
+        grow.reset()
+        for i in range(4):
+            a = numbers(shape, i)
+            x = Tensor(a).shard(CPUS[:2])
+            view = x[:1]
+            want = a + a.sum(0)
+            np.testing.assert_allclose(grow(x).item(), want.max())
+            np.testing.assert_allclose(x.numpy(), want)
+            np.testing.assert_allclose(view.numpy(), want[:1])
+
+
+def test_a_gathered_argument_is_read_from_the_memory_of_each_call():
+    gather = TinyJit(lambda x: x.replicate(CPUS[:2]) * 1)
+    given = [Tensor(numbers((5, 3), i)).shard(CPUS[:2]) for i in range(6)]
+    for found, x in [(gather(x), x) for x in given]:
+        np.testing.assert_array_equal(found.numpy(), x.numpy())
+
+
+def test_what_a_capture_cannot_do_is_refused(tmp_path: Path):
+    x = Tensor(numbers((4,))).shard(CPUS[:2])
+    captured = TinyJit(lambda t: t * 2)
+    captured(x)
+    captured(x)
+    with pytest.raises(UsageError, match="cannot be saved"):
+        captured.save(tmp_path / "x")
+    moves = TinyJit(lambda t: t.to("cpu") + 1)
+    moves(x)
+    with pytest.raises(UsageError, match="moved to cpu"):
+        moves(x)
+    table = Tensor(numbers((4, 2))).replicate(CPUS[:2])
+    take = TinyJit(lambda ids: table[ids] * 1)
+    with override(validate=True):
+        for ids in ([0, 1, 2, 3], [3, 2, 1, 0], [1, 1, 1, 1]):
+            got = take(Tensor(np.array(ids)).shard(CPUS[:2]))
+            np.testing.assert_array_equal(got.numpy(), table.numpy()[ids])
+        with pytest.raises(UsageIndexError, match="9"):
+            take(Tensor(np.array([0, 1, 2, 9])).shard(CPUS[:2]))
+
+
+@pytest.mark.landing
+def test_devices_that_do_not_see_each_other_are_refused():
+    x = Tensor(numbers((4,)).astype("float32")).shard(MIXED)
+    total = TinyJit(lambda t: t.sum() * 2)
+    total(x)
+    with pytest.raises(UsageError, match=r"cannot see the memory of.*\n.*without TinyJit"):
+        total(x)
