@@ -15,6 +15,7 @@ from hcq.commands import Command, Wait
 from hcq.memory import Buffer
 from hcq.params import Param
 from hcq.process import OpenQueue
+from hcq.signal import Signal
 
 
 class Recorded(Protocol):
@@ -33,6 +34,8 @@ class Kept(NamedTuple):
     memories: tuple[Buffer, ...]
     waits: tuple[Wait, ...] = ()
     """The waits of its ring words; only for an executable with several devices."""
+    recorded: tuple[Wait, ...] = ()
+    """The waits among the commands of `segments`, which are read at each poll."""
 
 
 def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
@@ -46,10 +49,16 @@ def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
             yield from (one for one in kept if isinstance(one, Command))
 
 
+def unmet(kept: Sequence[object]) -> Iterator[tuple[Signal, int]]:
+    """Yield signal and slot value of each wait of a submission that is not over, from what it keeps."""
+    for command in (*kept.waits, *kept.recorded) if isinstance(kept, Kept) else kept:
+        if isinstance(command, Wait) and isinstance(command.value, int):
+            signal, value = command.signal, command.value
+            if signal.value - signal.base < value:
+                yield signal, value
+
+
 def awaited(queues: Iterable[OpenQueue]) -> Iterator[object]:
     """Yield the devices of the signals that the work in flight in these queues still waits for."""
-    for command in commands_of(kept for queue in queues for _, kept in queue.inflight()):
-        if isinstance(command, Wait) and isinstance(command.value, int):
-            signal = command.signal
-            if signal.value - signal.base < command.value:
-                yield signal.device
+    for kept in [kept for queue in queues for _, kept in queue.inflight()]:
+        yield from (signal.device for signal, _ in unmet(kept))

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hcq.commands import Wait
 from hcq.errors import FaultKind, FaultReport
 from hcq.idle import IdleTime
-from hcq.inflight import commands_of
+from hcq.inflight import unmet
 from hcq.signal import Point
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class TimeLimits:
             if point.over():
                 self._limits.popleft()
                 continue
-            if not Point(point.signal, point.value - 1).passed() or any(map(_unmet, commands_of([kept]))):
+            if not Point(point.signal, point.value - 1).passed() or any(unmet(kept)):
                 return None
             if self._clock is None or self._clock[0] is not point:
                 # On hardware every other thread counts as idle, so that the time is the elapsed time.
@@ -51,14 +50,6 @@ class TimeLimits:
             which = f"submission {point.value} {label and repr(label) + ' '}"
             return _hang(device, queue, f"{which}runs for more than {limit_s} s")
         return None
-
-
-def _unmet(command: object) -> bool:
-    return (
-        isinstance(command, Wait)
-        and isinstance(command.value, int)
-        and command.signal.value - command.signal.base < command.value
-    )
 
 
 def _hang(device: str, queue: str, text: str) -> FaultReport:

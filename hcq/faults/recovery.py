@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hcq.commands import SetSignal, Wait
+from hcq.commands import SetSignal
 from hcq.errors import UnsupportedError, UsageError
-from hcq.inflight import Kept, commands_of
+from hcq.inflight import Kept, commands_of, unmet
 from hcq.locks import held
 from hcq.memory import Buffer
 from hcq.params import Expr
@@ -129,12 +129,9 @@ def _stuck(queue: OpenQueue, seen: dict[OpenQueue, Refusal | None]) -> Refusal |
     if queue in seen:
         return seen[queue]
     seen[queue] = None
-    for command in commands_of(kept for _, kept in queue.inflight()):
-        if isinstance(command, Wait) and isinstance(command.value, int):
-            signal = command.signal
-            if signal.value - signal.base < command.value:
-                seen[queue] = _never_reached(signal, command.value, seen)
-                break
+    first = next((one for _, kept in queue.inflight() for one in unmet(kept)), None)
+    if first is not None:
+        seen[queue] = _never_reached(*first, seen)
     return seen[queue]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hcq.commands import Command, Indirect
+from hcq.commands import Command, Indirect, Wait
 from hcq.device import Device
 from hcq.errors import UsageError
 from hcq.inflight import Kept
@@ -72,7 +72,8 @@ class ReplaySlot:
         self.points: list[Point] = []
         """The points at the end of the last replay, one for each queue."""
         nothing: list[object] = [None] * len(params)
-        self.kept = Kept(nothing, segments, params, tuple(memories))
+        recorded = tuple([c for segment in segments for c in segment.commands if isinstance(c, Wait)])
+        self.kept = Kept(nothing, segments, params, tuple(memories), recorded=recorded)
         """The objects that a replay keeps alive. `kept.given` are the values bound; None: not bound."""
         self.templates: list[SubmitTemplate | None] = [None] * len(segments)
         self.joined: JoinedReplay | None = None

@@ -9,6 +9,7 @@ import pytest
 
 from hcq.errors import DeviceFault, FaultKind, FaultReport, SignalTimeout
 from hcq.graph import Graph
+from hcq.inflight import Kept, awaited
 from hcq.registry import wrap
 from hcq.signal import SLOT_VALUES, Signal, Timeline
 from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
@@ -117,6 +118,43 @@ def test_a_fault_of_a_device_that_is_waited_for_ends_the_wait():
             ResourceWarning, match="fake:0 was closed while work was in flight: .*no such page"
         ):
             first.close()
+
+
+def test_a_replay_whose_commands_wait_for_a_faulted_device_raises():
+    one, two = FakeDevice(), FakeDevice(index=1)
+    with wrap(one) as first, wrap(two) as second:
+        two.hold = one.hold = True
+        program, a, b = second.load(WILD), second.alloc(64), first.alloc(64)
+        bad = second.compute.submit(
+            second.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
+        )
+        graph = Graph()
+        graph.add(first.compute, first.compute.record().fill(b, 1).wait(bad).fill(b, 2))
+        mine = graph.compile().replay([])
+        two.run()
+        with pytest.raises(DeviceFault, match="no such page"):
+            mine.wait(timeout_s=HANG_S)
+        with pytest.warns(
+            ResourceWarning, match="fake:0 was closed while work was in flight: .*no such page"
+        ):
+            first.close()
+
+
+def test_a_poll_reads_only_the_waits_of_a_replay(device: Device, fake: FakeDevice):
+    graph, a, gate = Graph(), device.alloc(64), device.signal(host_set=True)
+    commands = device.compute.record()
+    for byte in range(9):
+        commands.fill(a, byte).barrier()
+    graph.add(device.compute, commands.wait(gate.at(1)))
+    executable = graph.compile()
+    fake.hold = True
+    executable.replay([])
+    ((_, kept),) = device.compute.inflight()
+    assert isinstance(kept, Kept)
+    assert list(awaited([device.compute])) == [device]
+    assert [wait.signal for wait in kept.recorded] == [gate]
+    gate.value = 1
+    assert not list(awaited([device.compute]))
 
 
 def test_a_fault_of_an_unrelated_device_has_no_effect():
