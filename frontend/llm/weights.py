@@ -122,12 +122,15 @@ class WeightMatrix:
         return x @ (w if self.columns else w.transpose(-1, -2))
 
     def _of_one(self, x: Tensor, packing: Packing) -> Tensor:
-        """Return the product with one row: a sum over runs of elements, with constant shifts in each."""
-        w, (outputs, blocks, _) = packing.read(self.data), self.data.shape
+        """Return the product with one row: a sum over runs with constant shifts, scaled once a block."""
+        outputs, blocks, _ = self.data.shape
+        scale, w = (None, packing.read(self.data)) if packing.scaled is None else packing.scaled(self.data)
         each = x.reshape(1, blocks, packing.elements)
         runs = [slice(at, at + packing.run) for at in range(0, packing.elements, packing.run)]
         first, *others = [each[..., run] * w[..., run] for run in runs]
-        return sum(others, first).sum((1, 2)).reshape(*x.shape[:-1], outputs)
+        terms = sum(others, first)
+        y = (terms if scale is None else terms * scale).sum((1, 2))
+        return y.reshape(*x.shape[:-1], outputs)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the rows, or the matrices of experts, of ids (...): (..., *rest) float32."""

@@ -44,6 +44,9 @@ class Packing(NamedTuple):
     """Returns the values (..., elements) of blocks (..., size) of uint8, float32; lazy."""
     run: int = 0
     """Neighbouring elements whose fields are the same bits of neighbouring bytes; 0: an element is a byte."""
+    scaled: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+    """Returns the scale (..., 1) and the values (..., elements) whose products `read` returns, float32; lazy.
+    None: a block has several scales or least values, or its elements are bytes."""
 
 
 def _half(b: Tensor, at: int) -> Tensor:
@@ -74,8 +77,8 @@ def _floats(q: Tensor) -> Tensor:
     return q.cast(dtypes.float32)
 
 
-def _q4_0(b: Tensor) -> Tensor:
-    return _half(b, 0) * _signed(_bits(b, 2, 18, 4, 16), 8)
+def _q4_0(b: Tensor) -> tuple[Tensor, Tensor]:
+    return _half(b, 0), _signed(_bits(b, 2, 18, 4, 16), 8)
 
 
 def _q4_1(b: Tensor) -> Tensor:
@@ -87,8 +90,8 @@ def _fifth(b: Tensor, at: int) -> Tensor:
     return _bits(b, at, at + 4, 1, 1) << 4
 
 
-def _q5_0(b: Tensor) -> Tensor:
-    return _half(b, 0) * _signed(_bits(b, 6, 22, 4, 16) | _fifth(b, 2), 16)
+def _q5_0(b: Tensor) -> tuple[Tensor, Tensor]:
+    return _half(b, 0), _signed(_bits(b, 6, 22, 4, 16) | _fifth(b, 2), 16)
 
 
 def _q5_1(b: Tensor) -> Tensor:
@@ -142,16 +145,15 @@ def _q6_k(b: Tensor) -> Tensor:
 
 
 def _chosen(values: tuple[int, ...], codes: Tensor) -> Tensor:
-    """Return the values of four-bit codes, packed as the bytes of two 64-bit words, as float32."""
-    words = struct.unpack("<2Q", struct.pack("<16b", *values))
-    low, high = (Tensor.full((1,), w, dtype=dtypes.uint64, device=codes.device) for w in words)
-    word = (codes < 8).where(low, high)
-    byte = (word >> ((codes & 7).cast(dtypes.uint64) * 8)).cast(dtypes.uint8)
-    return _floats(byte.bitcast(dtypes.int8))
+    """Return the values of four-bit codes, packed as the bytes of four 32-bit words, as float32."""
+    words = struct.unpack("<4I", struct.pack("<16b", *values))
+    a, b, c, d = (Tensor.full((1,), w, dtype=dtypes.uint32, device=codes.device) for w in words)
+    word = (codes < 8).where((codes < 4).where(a, b), (codes < 12).where(c, d))
+    return _floats((word >> ((codes & 3).cast(dtypes.uint32) * 8)).cast(dtypes.uint8).bitcast(dtypes.int8))
 
 
-def _iq4_nl(b: Tensor) -> Tensor:
-    return _half(b, 0) * _chosen(_FOURBIT, _bits(b, 2, 18, 4, 16))
+def _iq4_nl(b: Tensor) -> tuple[Tensor, Tensor]:
+    return _half(b, 0), _chosen(_FOURBIT, _bits(b, 2, 18, 4, 16))
 
 
 def _iq4_xs(b: Tensor) -> Tensor:
@@ -159,17 +161,27 @@ def _iq4_xs(b: Tensor) -> Tensor:
     return _grouped(_chosen(_FOURBIT, _bits(b, 8, 136, 4, 16)), scale)
 
 
-def _mxfp4(b: Tensor) -> Tensor:
+def _mxfp4(b: Tensor) -> tuple[Tensor, Tensor]:
     e = b[..., :1].cast(dtypes.int32)
     tiny = (e & 1) * 0x0020_0000 + 0x0020_0000  # 2 ** -128 and 2 ** -127 are subnormal
     scale = (e > 1).where((e - 1) * 0x0080_0000, tiny).bitcast(dtypes.float32)
-    return scale * _chosen(_E2M1, _bits(b, 1, 17, 4, 16))
+    return scale, _chosen(_E2M1, _bits(b, 1, 17, 4, 16))
+
+
+def _of_one_scale(name: str, size: int, scaled: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Packing:
+    """Return a type of blocks of 32 elements in runs of 16, each with one scale."""
+
+    def read(b: Tensor) -> Tensor:
+        scale, values = scaled(b)
+        return scale * values
+
+    return Packing(name, 32, size, read, 16, scaled)
 
 
 PACKINGS: Final = {
-    2: Packing("Q4_0", 32, 18, _q4_0, 16),
+    2: _of_one_scale("Q4_0", 18, _q4_0),
     3: Packing("Q4_1", 32, 20, _q4_1, 16),
-    6: Packing("Q5_0", 32, 22, _q5_0, 16),
+    6: _of_one_scale("Q5_0", 22, _q5_0),
     7: Packing("Q5_1", 32, 24, _q5_1, 16),
     8: Packing("Q8_0", 32, 34, _q8_0),
     10: Packing("Q2_K", 256, 84, _q2_k, 32),
@@ -177,9 +189,9 @@ PACKINGS: Final = {
     12: Packing("Q4_K", 256, 144, _q4_k, 32),
     13: Packing("Q5_K", 256, 176, _q5_k, 32),
     14: Packing("Q6_K", 256, 210, _q6_k, 32),
-    20: Packing("IQ4_NL", 32, 18, _iq4_nl, 16),
+    20: _of_one_scale("IQ4_NL", 18, _iq4_nl),
     23: Packing("IQ4_XS", 256, 136, _iq4_xs, 16),
-    39: Packing("MXFP4", 32, 17, _mxfp4, 16),
+    39: _of_one_scale("MXFP4", 17, _mxfp4),
 }
 """Number of a quantised type in files (`enum ggml_type`) -> the type."""
 

@@ -41,6 +41,18 @@ def test_weights_keep_the_bytes_of_the_file(tmp_path: Path):
     near(matrix.product(x).numpy(), matrix.floats().numpy().sum(1)[None], 1e-5)
 
 
+@pytest.mark.parametrize("kind", PACKINGS, ids=lambda kind: PACKINGS[kind].name)
+@pytest.mark.parametrize(("outputs", "blocks"), [(1, 1), (1, 3), (2, 1), (5, 2), (33, 7)])
+def test_products_with_one_row_equal_those_of_dequantised_blocks(kind: int, outputs: int, blocks: int):
+    packing = PACKINGS[kind]
+    with np.load(DATA / "checkpoints" / "blocks.npz") as data:
+        raw, want = data[f"raw_{packing.name}"], data[f"want_{packing.name}"]
+    drawn = np.random.RandomState(outputs * blocks).randint(0, len(raw), (outputs, blocks))
+    x = np.cos(np.arange(blocks * packing.elements, dtype=np.float32))
+    got = WeightMatrix(Tensor(raw[drawn]), packing).product(Tensor(x[None])).numpy()
+    near(got, (want[drawn].reshape(outputs, -1).astype(np.float64) @ x)[None], 1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
 def test_emulated_gpus_multiply_quantised_matrices(device: str):
