@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GIB: Final = 1 << 30
+SMALL_BAR1: Final = 256 << 20
+"""Bytes of BAR1 on a GPU without resizable BAR, and the most at which it is mapped in pages of 64 KiB."""
+BIG_PAGE: Final = 64 << 10
+"""The smallest page of BAR1, in bytes (virt_mem_allocator_gm107.c)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,11 @@ class Profile:
     def doorbells(self) -> tuple[int, ...]:
         """The doorbell classes, also those of older generations."""
         return self.listed[1]
+
+    @property
+    def bar1_bytes(self) -> int:
+        """BAR1 where it is resizable: it reaches all video memory, as on boards of this kind (nvidia-smi)."""
+        return 2 * self.vram_bytes
 
     @property
     def runlist_doorbell(self) -> bool:

@@ -11,7 +11,7 @@ Not here: the ioctls (`emulator.nv.rm`), execution (`emulator.nv.engines`), the 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emulator.nv.reports import FindingKind, MachineReport
@@ -35,6 +35,7 @@ def open_machine(
     seed: int = 0,
     driver: str = "580",
     filtered: bool = True,
+    bar1_bytes: int | None = None,
     checks: Sanitizers | None = None,
     report: Path | None = None,
     surprises: Mapping[str, object] | None = None,
@@ -45,6 +46,7 @@ def open_machine(
     - `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), and `driver` a branch
       ("570", "580", "590", "595").
     - `filtered`: it allows only the ioctls that the sandbox of nv.md 7 allows.
+    - `bar1_bytes` is the size of BAR1; None: all video memory fits.
     - `seed` determines every order that hardware leaves open.
     - `checks` are the sanitizers of the SIMT engine; a finding stops the channel.
     - `report` is a file to which a line of JSON is appended when the machine closes: how exact the executed
@@ -73,6 +75,7 @@ def open_machine(
         branch,
         version,
         filtered=filtered,
+        bar1_bytes=bar1_bytes,
         seed=seed,
         settings=settings,
         report=report,
@@ -83,6 +86,17 @@ def open_machine(
 
 
 _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+_OPTIONS = ("native", "bar256", "checked")
+
+
+@dataclass(frozen=True, slots=True)
+class NvVariant:
+    """What a variant's name selects."""
+
+    profile: str = "sm_90"
+    branch: str = "580"
+    options: frozenset[str] = frozenset()
+    """Those of `_OPTIONS`: a kernel driver that filters no ioctls, BAR1 of 256 MiB, all sanitizers."""
 
 
 def hint() -> str:
@@ -91,13 +105,13 @@ def hint() -> str:
 
     return (
         f"an emulated GPU is named by an architecture ({', '.join(_PROFILES)}), a driver branch "
-        f"({', '.join(map(str, BRANCHES))}), 'native' and 'checked', each at most once, joined by '+': "
-        "nv-emu:sm_120, nv-emu:sm_90+595, nv-emu:sm_90+580+native"
+        f"({', '.join(map(str, BRANCHES))}), {', '.join(map(repr, _OPTIONS))}, each at most once, joined by "
+        "'+': nv-emu:sm_120, nv-emu:sm_90+595, nv-emu:sm_86+bar256, nv-emu:sm_90+580+native"
     )
 
 
-def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
-    """Return the profile and driver branch that a variant names, and whether it has "native" and "checked".
+def check_variant(variant: str | None) -> NvVariant:
+    """Return what a variant names.
 
     None and "" name the default, "sm_90+580". Raises `UsageError`, whose hint lists the valid names, if a
     part is unknown or repeated.
@@ -107,32 +121,35 @@ def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
     parts = [part for part in (variant or "").split("+") if part]
     profiles = [part for part in parts if part.startswith("sm_")]
     branches = [part for part in parts if part.isdigit()]
-    rest = [part for part in parts if part not in {*profiles, *branches, "native", "checked"}]
+    rest = [part for part in parts if part not in {*profiles, *branches, *_OPTIONS}]
     known = {*_PROFILES, *map(str, BRANCHES)}
     if rest or len(profiles) > 1 or len(branches) > 1 or not known.issuperset(profiles + branches):
         raise UsageError(f"no emulated GPU is called {variant!r}\nhint: {hint()}")
-    profile, branch = (profiles or ["sm_90"])[0], (branches or ["580"])[0]
-    return profile, branch, "native" in parts, "checked" in parts
+    options = frozenset(parts).intersection(_OPTIONS)
+    return NvVariant((profiles or ["sm_90"])[0], (branches or ["580"])[0], options)
 
 
 def open_variant(variant: str | None, rejections: Rejections | None = None) -> NvKernel:
     """Return the kernel of an emulated machine.
 
     The parts of a variant are joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
-    "native" for an emulated kernel driver that does not filter ioctls; "checked" for running kernels with all
-    sanitizers. Without a variant it is "sm_90+580". The seed, the report and further checks come from the
-    configuration. `rejections` are values of quirks that the machine rejects. Raises `UsageError` as
-    `check_variant`.
+    "native" for an emulated kernel driver that does not filter ioctls; "bar256" for a GPU without resizable
+    BAR; "checked" for running kernels with all sanitizers. Without a variant it is "sm_90+580". The seed, the
+    report and further checks come from the configuration. `rejections` are values of quirks that the machine
+    rejects. Raises `UsageError` as `check_variant`.
     """
     from emulator.ir.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
+    from emulator.nv.profiles import SMALL_BAR1  # noqa: PLC0415 - the same
 
-    profile, branch, native, checked = check_variant(variant)
+    parts = check_variant(variant)
+    checked = "checked" in parts.options or config().emu_checked
     return open_machine(
-        profile,
-        driver=branch,
-        filtered=not native,
+        parts.profile,
+        driver=parts.branch,
+        filtered="native" not in parts.options,
+        bar1_bytes=SMALL_BAR1 if "bar256" in parts.options else None,
         seed=config().seed,
-        checks=Sanitizers.all(in_step=False) if checked or config().emu_checked else None,
+        checks=Sanitizers.all(in_step=False) if checked else None,
         report=config().emu_report,
         rejections=rejections,
     )

@@ -65,6 +65,8 @@ _TIME_BITS = ~0x1F
 """The bits of a time in nanoseconds that the GPU's clock has."""
 _KEPT = 256
 """The number of refusals that are kept."""
+_BAR1_USED = 1 << 20
+"""Bytes of BAR1 that the kernel driver maps itself: 1 MiB of an idle GPU, as nvidia-smi shows."""
 _CHANNELS = 4096
 """The most channels."""
 FIFO_EVENT = 35
@@ -81,6 +83,7 @@ class NvMachine(ReportLog):
         version: str,
         *,
         filtered: bool,
+        bar1_bytes: int | None = None,
         seed: int,
         settings: Settings,
         report: Path | None = None,
@@ -97,6 +100,8 @@ class NvMachine(ReportLog):
         self.branch = branch
         self.version = version
         self.filtered = filtered
+        self.bar1_bytes = profile.bar1_bytes if bar1_bytes is None else bar1_bytes
+        """Bytes of the aperture through which the CPU reaches video memory."""
         self.structs = STRUCTS[branch]
         self.lock = TurnLock()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
@@ -143,8 +148,8 @@ class NvMachine(ReportLog):
         self.events: set[int] = set()
         """Descriptors that an event has woken and that were not polled since."""
         self.event_wake = threading.Condition()
-        self.cookies: dict[int, tuple[RmObject, RmObject]] = {}
-        """Cookie of MAP_MEMORY -> the mapped object, and the object through which it is mapped."""
+        self.cookies: dict[int, tuple[RmObject, RmObject, int]] = {}
+        """Cookie of MAP_MEMORY -> the mapped object, that through which it is mapped, and bytes of BAR1."""
         self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
         """Chooses the user areas that report GPGet; a separate generator, so that no order depends on it."""
         self.history = SemaphoreHistory()
@@ -182,14 +187,19 @@ class NvMachine(ReportLog):
             if _FIRST_HANDLE + self._next not in client.objects:
                 return _FIRST_HANDLE + self._next
 
-    def new_cookie(self, target: RmObject, above: RmObject) -> int:
-        """Return the key of a new mapping of `target` through `above`.
+    @property
+    def bar1_free(self) -> int:
+        """Bytes of BAR1 that no mapping has."""
+        return self.bar1_bytes - _BAR1_USED - sum(window for _, _, window in self.cookies.values())
+
+    def new_cookie(self, target: RmObject, above: RmObject, window: int) -> int:
+        """Return the key of a new mapping of `target` through `above`, which takes `window` bytes of BAR1.
 
         It is valid until unmapped or freed.
         """
         self._next += 1
         cookie = _FIRST_COOKIE + (self._next << 12)
-        self.cookies[cookie] = target, above
+        self.cookies[cookie] = target, above, window
         return cookie
 
     def free(self, client: Client, top: RmObject) -> None:
@@ -214,7 +224,7 @@ class NvMachine(ReportLog):
         for needed in one.needs:
             needed.users.remove(one)
         if isinstance(one, (RmMemory, Usermode)):
-            self.cookies = {cookie: pair for cookie, pair in self.cookies.items() if pair[0] is not one}
+            self.cookies = {cookie: row for cookie, row in self.cookies.items() if row[0] is not one}
         match one:
             case RmChannel():
                 if one.run.busy:

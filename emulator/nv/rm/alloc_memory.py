@@ -80,7 +80,7 @@ def make_memory(
         if machine.tracks:
             backing.track()
     layout.store(block, size=size, limit=size - 1)
-    return RmMemory(handle=handle, cls=cls, backing=backing, size=size)
+    return RmMemory(handle=handle, cls=cls, backing=backing, size=size, page=page)
 
 
 def _pages(machine: NvMachine, size: int, label: str, gone: Callable[[], None] | None = None) -> Backing:

@@ -227,6 +227,8 @@ def _fb_info(call: ControlCall[Subdevice]) -> None:
     params = layout_.from_bytes(call.block)
     total = call.machine.profile.vram_bytes >> 10
     known = {
+        FbInfo.BAR1_SIZE: call.machine.bar1_bytes >> 10,
+        FbInfo.BAR1_AVAIL_SIZE: call.machine.bar1_free >> 10,
         FbInfo.RAM_SIZE: total,
         FbInfo.TOTAL_RAM_SIZE: total,
         FbInfo.HEAP_SIZE: total,

@@ -17,6 +17,7 @@ from drivers.kernel import fail
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
+from emulator.nv.profiles import BIG_PAGE, SMALL_BAR1
 from emulator.nv.reports import RmRefused, wrong
 from emulator.nv.rm.objects import RmDevice, RmMemory, RmObject, Subdevice, Usermode, find
 from emulator.shared.backing import PAGE, page_up
@@ -106,9 +107,12 @@ def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: in
 def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int) -> int:
     """Execute MAP_MEMORY: prepare descriptor `fd` for mmap; return the key for `unmap_memory`.
 
-    `file` is the descriptor of the call. Raises `RmRefused`, and `DriverError` as `attach`.
+    `file` is the descriptor of the call. Raises `RmRefused`, and `DriverError` as `attach`. The status is
+    NO_MEMORY where BAR1 has no room: dmaAllocMapping_GM107 returns that of the heap of its addresses (kernel
+    logs of open-gpu-kernel-modules issues 1140 and 1187).
     """
-    client = kernel.machine.client(params.hClient, file.fd)
+    machine = kernel.machine
+    client = machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")
     if not isinstance(target, (RmMemory, Usermode)):
@@ -124,10 +128,28 @@ def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int
     size = USERMODE_BYTES if isinstance(target, Usermode) else target.size
     if params.length == 0 or params.offset % PAGE or params.offset + params.length > size:
         raise wrong(f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes")
-    if value := kernel.machine.rejections.refuses("mapping", target, above):
+    if value := machine.rejections.refuses("mapping", target, above):
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (quirk {value})")
+    window = _window(machine, target, params.offset, params.length)
+    if window > machine.bar1_free:
+        text = f"{target} needs {window:#x} bytes of BAR1: {machine.bar1_free:#x} are free"
+        raise RmRefused(NvStatus.NO_MEMORY, text)
     attach(kernel, target, params.offset, params.length, fd)
-    return kernel.machine.new_cookie(target, above)
+    return machine.new_cookie(target, above, window)
+
+
+def _window(machine: NvMachine, target: RmMemory | Usermode, offset: int, length: int) -> int:
+    """Return how many bytes of BAR1 a mapping of `length` bytes at `offset` takes: whole pages.
+
+    They are those of the memory, or of 64 KiB where BAR1 is small (kern_bus.c, Force64KBMapping). Each
+    mapping takes its own; newer branches let those of one range share it (mapping_reuse.c).
+    """
+    if isinstance(target, Usermode):
+        return BIG_PAGE if target.bar1 else 0
+    if target.cls != RmClass.NV01_MEMORY_LOCAL_USER:
+        return 0
+    page = BIG_PAGE if machine.bar1_bytes <= SMALL_BAR1 else max(target.page, BIG_PAGE)
+    return -(-(offset + length) // page) * page - offset // page * page
 
 
 def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> None:
@@ -137,7 +159,8 @@ def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> No
     target = find(client, params.hMemory, RmObject, "hMemory")
     if params.flags & ~_CACHING_MASK:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"unmapping flags {params.flags:#x}")
-    if kernel.machine.cookies.get(params.pLinearAddress) != (target, above):
+    found = kernel.machine.cookies.get(params.pLinearAddress)
+    if found is None or found[:2] != (target, above):
         raise wrong(f"{params.pLinearAddress:#x} is no mapping of {target} through {above}")
     del kernel.machine.cookies[params.pLinearAddress]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from drivers.nv.layouts.status import NvStatus
 from emulator.nv.reports import RmRefused
+from emulator.shared.backing import PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,6 +144,8 @@ class RmMemory(RmObject):
     backing: Backing
     size: int
     """Bytes."""
+    page: int = PAGE
+    """Bytes of a page of it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

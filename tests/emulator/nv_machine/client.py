@@ -125,10 +125,16 @@ class Client:
     filtered: bool = True
     seed: int = 0
     checks: Any = None
+    bar1_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self.kernel = open_machine(
-            self.profile, seed=self.seed, driver=self.driver, filtered=self.filtered, checks=self.checks
+            self.profile,
+            seed=self.seed,
+            driver=self.driver,
+            filtered=self.filtered,
+            checks=self.checks,
+            bar1_bytes=self.bar1_bytes,
         )
         self.machine = self.kernel.machine
         self.structs = self.machine.structs
