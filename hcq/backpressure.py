@@ -63,10 +63,7 @@ class Backpressure:
 
 
 def stall_callback(check: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a queue's method as the callback of its ring; weakly, as a driver may outlive its device.
-
-    `check` None: return None.
-    """
+    """Return a queue's method as the callback of its ring; weakly, as a driver may outlive its device."""
     ref = weakref.WeakMethod(check)
 
     def stalled(until: int) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hcq.hardware import QueueKind
     from hcq.program import Dim3, KernArgs, Program
 
+_new = object.__new__
 _U32: Final = (1 << 32) - 1
 _EXEC_KINDS: Final = Exec.kinds
 """A constant, as a lookup in the class costs more than a call."""
@@ -155,23 +156,18 @@ class CommandBuffer:
             ) from None
         if self.kind not in _EXEC_KINDS:
             raise _wrong_kind(f"kernel {program.name}", self.kind, _EXEC_KINDS)
-        try:
-            gx, gy, gz = groups
-            tx, ty, tz = threads
-        except (TypeError, ValueError):
-            raise _not_three(program, groups, threads) from None
-        shape = gx, gy, gz
-        if not (gx.__class__ is gy.__class__ is gz.__class__ is int and gx > 0 and gy > 0 and gz > 0):
-            gx, gy, gz = shape = _counts(program, "groups", shape)
-        if not (tx.__class__ is ty.__class__ is tz.__class__ is int and tx > 0 and ty > 0 and tz > 0):
-            tx, ty, tz = _counts(program, "threads", (tx, ty, tz), open_=False)
+        grid = program.grid
+        if groups is not grid[0] or threads is not grid[1]:
+            program.grid = grid = _grid(program, groups, threads)
         if args.epoch != self.epoch:
             self.epoch = -1
-        command = Exec(program, args, shape, (tx, ty, tz))
+        command: Exec = _new(Exec)  # hot: `Exec(...)` takes twice as long
+        command.program, command.args, command.cluster = program, args, None
+        command.groups, command.threads = grid
         if cluster is not None:
             self._clustered(command, cluster)
         if cooperative:
-            program.check_cooperative(shape, (tx, ty, tz), command.cluster)
+            program.check_cooperative(command.groups, command.threads, command.cluster)
         self.commands.append(command)
         return self
 
@@ -337,6 +333,21 @@ def _slot_value(signal: Signal, value: int) -> int:
     if not 0 <= number < 1 << 64:
         raise UsageError(f"{signal!r}: wanted a value of 64 bits from {signal.base} on, seen {value}")
     return number
+
+
+def _grid(program: Program, groups: Any, threads: Any) -> tuple[tuple[Word, Word, Word], Dim3]:
+    """Return (groups, threads) of a launch as tuples of counts: the objects given, if they are that."""
+    try:
+        gx, gy, gz = groups
+        tx, ty, tz = threads
+    except (TypeError, ValueError):
+        raise _not_three(program, groups, threads) from None
+    if not (gx.__class__ is gy.__class__ is gz.__class__ is int and gx > 0 and gy > 0 and gz > 0):
+        groups = _counts(program, "groups", (gx, gy, gz))
+    if not (tx.__class__ is ty.__class__ is tz.__class__ is int and tx > 0 and ty > 0 and tz > 0):
+        threads = _counts(program, "threads", (tx, ty, tz), open_=False)
+    groups = groups if groups.__class__ is tuple else (gx, gy, gz)
+    return groups, threads if threads.__class__ is tuple else (tx, ty, tz)
 
 
 def _counts(program: Program, what: str, counts: tuple[Any, Any, Any], *, open_: bool = True) -> Any:

@@ -47,15 +47,11 @@ def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[
     pointers = [name for name, slot in zip(names, image.args, strict=True) if slot.kind is ArgKind.POINTER]
     tests += [f"{name}.device is device" for name in pointers]
     texts = [f"{name}.address" if name in pointers else name for name in names]
-    fields = [(slot.offset, text) for slot, text in zip(image.args, texts, strict=True)]
-    packed = ", ".join(text for _, text in sorted(fields))
-    codes = {_CODES[slot.kind, slot.size] for slot in image.args}
-    dense = codes == {"Q"} and image.kernarg_size == 8 * len(names)
-    words = (
-        [f"   words = array('Q', ({packed},))"]
-        if dense
-        else ["   words = array('Q')", f"   words.frombytes(pack({packed}))"]
-    )
+    fields = sorted((slot.offset, text) for slot, text in zip(image.args, texts, strict=True))
+    if {_CODES[slot.kind, slot.size] for slot in image.args} == {"Q"}:
+        words = ["   words = blank[:]", *[f"   words[{at // 8}] = {text}" for at, text in fields]]
+    else:
+        words = [f"   words = array('Q', pack({', '.join(text for _, text in fields)}))"]
     source = [
         "def make(program, values):",
         " try:",
@@ -71,6 +67,7 @@ def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[
         "Buffer": Buffer,
         "KernArgs": KernArgs,
         "array": array,
+        "blank": array("Q", bytes(image.kernarg_size)),
         "device": device,
         "error": struct.error,
         "pack": struct.Struct(block_format(image)).pack,

@@ -278,7 +278,7 @@ class Program:
     Usable from any thread.
     """
 
-    __slots__ = ("__weakref__", "_drop", "_make", "closed", "device", "image", "loaded", "name")
+    __slots__ = ("__weakref__", "_drop", "_make", "closed", "device", "grid", "image", "loaded", "name")
 
     def __init__(self, device: Loader, image: KernelImage, loaded: DriverProgram) -> None:
         from hcq.kernargs import compile_args  # noqa: PLC0415 - the generator imports this module
@@ -290,6 +290,8 @@ class Program:
         self.loaded = loaded
         """The driver's form of the kernel, which encoders use."""
         self.name = image.name
+        self.grid: tuple[tuple[Word, Word, Word], Dim3] = (1, 1, 1), (1, 1, 1)
+        """(groups, threads) of the launch recorded last: recording the same objects again checks nothing."""
         self._make = compile_args(image, device)
 
     def args(self, *values: Buffer | Word | float) -> KernArgs:

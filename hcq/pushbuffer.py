@@ -35,7 +35,7 @@ class PushBuffer:
         self.word_bits = word_bits
         """32 or 64: `DeviceInfo.word_bits`."""
         self.words: MutableSequence[int] = []
-        """A list while encoding; an array, which rings copy faster, for words that are sent repeatedly."""
+        """An array of words is copied to a ring faster: an encoder may put one in the place of the list."""
         self.patches: list[Patch] = []
         self.calls: list[tuple[int, int]] = []
         """(position in `words`, ring entry that runs prebuilt words), for rings that have such entries.
@@ -58,20 +58,20 @@ class PushBuffer:
         `align` is a power of two of at least 8 bytes. Raises `UsageError` for a number that does not fit u64,
         and as `ArgumentMemory.room`.
         """
-        count = len(qwords)
-        size = 8 * count
         at = (self.at + align - 1) & -align
-        if at + size > self.limit:
+        end = at + 8 * len(qwords)
+        if end > self.limit:
+            size = end - at
             self.memory.room(self, size + align)
             at = (self.at + align - 1) & -align
-        first = at >> 3
+            end = at + size
         if qwords.__class__ is not array:
             try:
                 qwords = array("Q", qwords)
             except (OverflowError, TypeError) as error:
                 raise UsageError(f"argument memory takes u64 words: {error}") from None
-        self.view[first : first + count] = qwords
-        self.at = at + size
+        self.view[at >> 3 : end >> 3] = qwords
+        self.at = end
         return self.base + at
 
     def write(self, va: int, qword: int) -> None:
@@ -103,8 +103,7 @@ class PushBuffer:
 
     def clear(self) -> None:
         """Clear words, patches and calls. Placed blocks stay."""
-        self.words.clear()
-        if self.patches:
+        del self.words[:]
+        if self.patches or self.calls:
             self.patches.clear()
-        if self.calls:
             self.calls.clear()

@@ -44,7 +44,7 @@ from hcq.replay.template import ArgumentArena, SubmitTemplate, stored_words
 from hcq.signal import LOST, SLOT_VALUES, Point, Refusal, Timeline, check_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hcq.device import Device
     from hcq.faults.breadcrumbs import Breadcrumbs
@@ -91,7 +91,9 @@ class Queue:
         with ExitStack() as undo:
             self.ring = device.driver.ring(kind, index)
             undo.callback(self.ring.close)
-            self._encoder = device.driver.encoder(kind, index)
+            self.encode: Callable[[Sequence[Command], PushBuffer], None]
+            self.encode = device.driver.encoder(kind, index).encode
+            """Appends the words of commands to a push buffer. The caller holds the lock."""
             self._arguments = ArgumentRing(
                 device, self.retire_oldest, label=self.label, size=settings.ring_bytes or RING_BYTES
             )
@@ -274,16 +276,23 @@ class Queue:
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
         if self.crumbs is not None:
-            todo, crumbs = self.crumbs.marked(todo, point.value)
+            todo = self.crumbs.marked(todo, point.value)
             kept = [*kept, *todo]
         try:
             prepended = self.prepended
-            self._encoder.encode([*prepended.opened(), *todo] if prepended.commands else todo, pushbuffer)
+            self.encode([*prepended.opened(), *todo] if prepended.commands else todo, pushbuffer)
             if pushbuffer.patches:
                 kept = [*kept, *write_values(pushbuffer, arguments, todo, values, self.device)]
             if len(pushbuffer.words) > self.most_words:
                 kept = [*kept, self._move_to_memory(pushbuffer)]
-            pushbuffer.words += self._ending_of(point)
+            signal, ending = point.signal, self._ending
+            if ending is None or ending.signals[0] is not signal:
+                ending = self._new_ending()
+            if ending.single >= 0:  # as `fill` does, without its call
+                ending.pushbuffer.words[ending.single] = point.value - signal.base
+            else:
+                ending.fill((point.value - signal.base,))
+            pushbuffer.words += ending.pushbuffer.words
             if arguments.extra:
                 kept = [*kept, *arguments.finish(pushbuffer)]
         except _NOTHING_SENT:
@@ -292,12 +301,12 @@ class Queue:
             self._not_sent()
             raise
         self.submit_template(pushbuffer, point, kept)
-        if self.crumbs is not None:
-            self.crumbs.sent(crumbs)
         return point
 
     def _not_sent(self) -> None:
         self._backpressure.reset()
+        if self.crumbs is not None:
+            self.crumbs.undo()
         if self.watch is not None:
             self.watch.not_sent(self)
 
@@ -319,17 +328,14 @@ class Queue:
         label = f"a large submission to {self.label}"
         buffer = stored_words(self.device, pushbuffer.words, pushbuffer.word_bits, label=label)
         pushbuffer.clear()
-        self._encoder.encode([Indirect(buffer, count)], pushbuffer)
+        self.encode([Indirect(buffer, count)], pushbuffer)
         return buffer
 
-    def _ending_of(self, point: Point) -> Sequence[int]:
-        """Return the words that raise a point when all commands before them are done."""
-        signal, ending = point.signal, self._ending
-        if ending is None or ending.signals[0] is not signal:
-            scratch = PushBuffer(self._pushbuffer.word_bits, ArgumentArena(self.device, self.label))
-            ending = self._ending = SubmitTemplate(self, scratch)
-        ending.fill((point.value - signal.base,))
-        return ending.pushbuffer.words
+    def _new_ending(self) -> SubmitTemplate:
+        """Return the words that raise a point of the timeline's signal when all before them are done."""
+        scratch = PushBuffer(self._pushbuffer.word_bits, ArgumentArena(self.device, self.label))
+        self._ending = ending = SubmitTemplate(self, scratch)
+        return ending
 
     def _timed(self, commands: CommandBuffer, todo: list[Command]) -> list[Command]:
         """Add the time records of trace and profile, and register all spans of the submission."""
@@ -383,7 +389,7 @@ class Queue:
         kept: list[object] = [*pending]
         if pushbuffer is not own:
             own.clear()
-            self._encoder.encode(pending, own)
+            self.encode(pending, own)
             own.calls = [(at + len(own.words), entry) for at, entry in pushbuffer.calls]
             own.words += pushbuffer.words
             if self._arguments.extra:
@@ -397,19 +403,12 @@ class Queue:
         """Number of words that end a direct submission."""
         return 0 if self._ending is None else len(self._ending.pushbuffer.words)
 
-    def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
-        """Append the words of commands to `pushbuffer`. The caller holds the lock."""
-        self._encoder.encode(commands, pushbuffer)
-
     def send(self, commands: list[Command], values: Mapping[Param, Value] | None = None) -> Point:
         """Submit commands without validation. The caller holds the lock. Raises as `submit`."""
         return self._send(commands, values, commands)
 
     def wait_for(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
-        """Make later submissions of this queue wait for points; raises as `submit`.
-
-        The caller holds the lock.
-        """
+        """Make later submissions wait for points. The caller holds the lock. Raises as `submit`."""
         waits = waits_for(self, points, poll_lost)
         if waits:
             todo: list[Command] = list(waits)

@@ -6,6 +6,7 @@ Next: `processor`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,14 +34,16 @@ from hcq.params import Word
 from hcq.pushbuffer import PushBuffer
 
 ONE_THREAD = (1, 1, 1)
-PACKET_SHIFT = PACKET_WORDS.bit_length() - 1
+_SMALL = min(layouts.Exec.FIELDS[name].bounds[1] for name in "xyz")  # all bits set: fits each of the fields
+_ARGS, _X, _Y, _Z = (layouts.Exec.sites(name)[0].word - PACKET_WORDS for name in ("args", *"xyz"))
+"""Words of the last packet of a stream, a launch, counted from its end."""
 
 
 def _emit(out: PushBuffer, layout: type[BitStruct], **words: Word) -> None:
     """Append a packet; a word that is not a number becomes 0, with a patch for the submission."""
     numbers = {name: word if isinstance(word, int) else 0 for name, word in words.items()}
     index = len(out.words)
-    out.words += layout.pack(**numbers)
+    out.words.extend(layout.pack(**numbers))
     for name, word in words.items():
         if not isinstance(word, int):
             out.patch_field(index, layout, name, word)
@@ -73,6 +76,8 @@ class CpuEncoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`; see `hcq.driver.Encoder`."""
         encoders = self._encoders
+        if out.words.__class__ is not array:
+            out.words = array("Q", out.words)
         for command in commands:
             encoders[command.__class__](command, out)
 
@@ -80,44 +85,41 @@ class CpuEncoder:
         signal, value = command.signal, command.value
         foreign = int(signal.file >= 0 or self._foreign(signal.device))
         if value.__class__ is int:
-            out.words += layouts.Wait.pack(signal=signal.va, value=value, foreign=foreign)
+            out.words.extend(layouts.Wait.pack(signal=signal.va, value=value, foreign=foreign))
         else:
             _emit(out, layouts.Wait, signal=signal.va, value=value, foreign=foreign)
 
 
 def _set_signal(command: SetSignal, out: PushBuffer) -> None:
-    value = command.value
-    if value.__class__ is int:
-        out.words += layouts.SetSignal.pack(signal=command.signal.va, value=value)
-    else:
-        _emit(out, layouts.SetSignal, signal=command.signal.va, value=value)
+    _emit(out, layouts.SetSignal, signal=command.signal.va, value=command.value)
 
 
 def _timestamp(command: Timestamp, out: PushBuffer) -> None:
-    out.words += layouts.Timestamp.pack(at=command.stamp.ticks_va)
+    out.words.extend(layouts.Timestamp.pack(at=command.stamp.ticks_va))
 
 
 def _barrier(_command: Barrier, out: PushBuffer) -> None:
-    out.words += layouts.Barrier.pack()
+    out.words.extend(layouts.Barrier.pack())
 
 
 def _exec(command: Exec, out: PushBuffer) -> None:
-    program: Any = command.program.loaded  # a CpuProgram: the queue's device loaded it
+    code: Any = command.program.loaded  # a CpuProgram: the queue's device loaded it
     args = command.args
     if command.threads != ONE_THREAD:
         raise UsageError(
-            f"kernel {program.image.name}: a workgroup here has one thread, {command.threads} were given"
+            f"kernel {code.image.name}: a workgroup here has one thread, {command.threads} were given"
         )
     x, y, z = command.groups
     va = out.place(args.words)
-    if x.__class__ is int and y.__class__ is int and z.__class__ is int:
-        out.words += layouts.Exec.pack(
-            function=program.entry, args=va, x=x, y=y, z=z, group_ns=program.group_ns
-        )
+    if x.__class__ is y.__class__ is z.__class__ is int and 0 <= x | y | z <= _SMALL:
+        words = out.words
+        words.extend(code.packet)
+        words[_ARGS] = va
+        words[_X] = x
+        words[_Y] = y
+        words[_Z] = z
     else:
-        _emit(
-            out, layouts.Exec, function=program.entry, args=va, x=x, y=y, z=z, group_ns=program.group_ns
-        )  # fmt: skip
+        _emit(out, layouts.Exec, function=code.entry, args=va, x=x, y=y, z=z, group_ns=code.image.group_ns)
     for offset, bits, expr in args.patches:
         out.patch_memory(va + offset, expr, width=bits)
 
@@ -141,4 +143,4 @@ def _write(command: Write, out: PushBuffer) -> None:
 def _indirect(command: Indirect, out: PushBuffer) -> None:
     if command.words % PACKET_WORDS:
         raise UsageError(f"{command.words} words are not a whole number of packets of {PACKET_WORDS} words")
-    out.words += layouts.Indirect.pack(packets=command.buffer.va, count=command.words >> PACKET_SHIFT)
+    out.words.extend(layouts.Indirect.pack(packets=command.buffer.va, count=command.words // PACKET_WORDS))

@@ -6,8 +6,10 @@ Not here: relocations (`link`), the neutral program and its arguments (`hcq.prog
 from __future__ import annotations
 
 import os
+from array import array
 
 from drivers.cpu.image import HostCode
+from drivers.cpu.layouts import Exec
 from drivers.cpu.link import HostImage
 from drivers.cpu.threads import KERNEL_IMPORTS, Libc
 from drivers.kernel import Kernel
@@ -18,13 +20,13 @@ from hcq.program import KernelImage
 class CpuProgram:
     """A kernel's code in executable memory, which the device unmaps.
 
-    `entry` is the kernel's address, `group_ns` the estimated nanoseconds of a workgroup (0: not known). The
-    kernel runs in this process with all its rights: a store outside its buffers corrupts memory, and a fault
-    ends the process, as in any native library. Raises `UnsupportedError` if the code calls other functions
-    than `KERNEL_IMPORTS`, `UsageError` if the kernel is not in the code, and as `HostImage` and `HostCode`.
+    `entry` is the kernel's address, `packet` the packet of a launch without arguments and grid. The kernel
+    runs in this process with all its rights: a store outside its buffers corrupts memory, and a fault ends
+    the process, as in any native library. Raises `UnsupportedError` if the code calls other functions than
+    `KERNEL_IMPORTS`, `UsageError` if the kernel is not in the code, and as `HostImage` and `HostCode`.
     """
 
-    __slots__ = ("code", "entry", "group_ns", "image")
+    __slots__ = ("code", "entry", "image", "packet")
 
     def __init__(self, kernel: Kernel, libc: Libc, image: KernelImage) -> None:
         def resolve(name: str) -> int:
@@ -36,10 +38,11 @@ class CpuProgram:
             return libc.address[name]
 
         self.image = image
-        self.group_ns = image.group_ns
         host = HostImage(image.code, os.uname().machine)
         if image.name not in host.functions():
             found = ", ".join(sorted(host.functions())) or "nothing"
             raise UsageError(f"kernel {image.name} is not in its code; the code defines: {found}")
         self.code = HostCode(kernel, host, resolve)
         self.entry = self.code.address[image.name]
+        packet = Exec.pack(function=self.entry, args=0, x=0, y=0, z=0, group_ns=image.group_ns)
+        self.packet = array("Q", packet)

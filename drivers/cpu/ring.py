@@ -54,12 +54,11 @@ class CpuRing:
     def submit(self, pushbuffer: PushBuffer) -> None:
         """Copy the words into the ring and write the doorbell; see `hcq.driver.Ring`.
 
-        Blocks while the ring has no space. Raises `UsageError` if a word exceeds 64 bits or the words exceed
-        the ring, `DeviceFault` if the device faults and `UsageError` if it is closed while the call waits,
-        and what `stalled` raises.
+        Blocks while the ring has no space. Raises `UsageError` for a word above 64 bits and for too many
+        words; while it waits `DeviceFault` after a fault, `UsageError` after a close, and as `stalled`.
         """
         words = pushbuffer.words
-        if words.__class__ is not array:  # prebuilt words are an array already
+        if words.__class__ is not array:  # the encoder makes an array
             try:
                 words = array("Q", words)
             except (OverflowError, TypeError) as error:
@@ -70,20 +69,19 @@ class CpuRing:
         if end - self._read > RING_BYTES:
             self._wait_for_space(8 * count)
         first = (write >> 3) % _RING_WORDS
-        room = _RING_WORDS - first
-        if count <= room:
-            self._words[first : first + count] = words
+        last = first + count
+        if last <= _RING_WORDS:
+            self._words[first:last] = words
         else:
-            self._words[first:] = words[:room]
-            self._words[: count - room] = words[room:]
+            self._words[first:] = words[: _RING_WORDS - first]
+            self._words[: last - _RING_WORDS] = words[_RING_WORDS - first :]
         self._write = end
         self._doorbell(self._state, end)
 
     def unread(self, ending_words: int) -> int:
         """Return the least number of unread bytes of a submission while the queue waits inside it.
 
-        A packet counts as read when it is done, so they are the packets that end the submission, and the
-        wait.
+        A packet counts as read when it is done, so they are the wait and the packets that end the submission.
         """
         return 8 * ending_words + PACKET
 
@@ -100,9 +98,7 @@ class CpuRing:
             )
         device, queue = self._device, self.queue
         needed = self._write + size - RING_BYTES
-        wanted = max(
-            needed, self._write - RING_BYTES // 2
-        )  # one sleep for half a ring, not one for each packet
+        wanted = max(needed, self._write - RING_BYTES // 2)  # one sleep for half a ring, not for each packet
         while queue.read < needed:
             device.native_space(self._state, wanted, device.poll_va)
             if queue.read < needed:

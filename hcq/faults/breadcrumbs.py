@@ -42,24 +42,26 @@ class Breadcrumbs:
         """Forget all commands: they are lost to a fault."""
         self._timeline = Timeline(self._device, label=f"breadcrumbs of {self._label}")
         self._crumbs = deque[Crumb]()
+        self._newest = 0  # breadcrumbs before those of the submission marked last
         self._last: Crumb | None = None
 
-    def marked(self, todo: Sequence[Command], submission: int) -> tuple[list[Command], list[Crumb]]:
-        """Return the commands with stores among them, and the breadcrumbs, for `sent`."""
-        out, crumbs = list[Command](), list[Crumb]()
+    def marked(self, todo: Sequence[Command], submission: int) -> list[Command]:
+        """Return the commands with stores among them; forget those passed, except the last."""
+        while self._crumbs and self._crumbs[0].point.passed():
+            self._last = self._crumbs.popleft()
+        out, self._newest = list[Command](), len(self._crumbs)
         for number, command in enumerate(todo):
             out.append(command)
             if command.timed:
                 point = self._timeline.next()
                 out.append(SetSignal(point.signal, point.value - point.signal.base))
-                crumbs.append(Crumb(point, command, f"command {number} of submission {submission}"))
-        return out, crumbs
+                self._crumbs.append(Crumb(point, command, f"command {number} of submission {submission}"))
+        return out
 
-    def sent(self, crumbs: Sequence[Crumb]) -> None:
-        """Keep the breadcrumbs of a submission that was sent; forget those passed, except the last."""
-        while self._crumbs and self._crumbs[0].point.passed():
-            self._last = self._crumbs.popleft()
-        self._crumbs += crumbs
+    def undo(self) -> None:
+        """Drop the breadcrumbs of the submission marked last, which was not sent."""
+        while len(self._crumbs) > self._newest:
+            self._crumbs.pop()
 
     def last(self) -> Crumb | None:
         """Return the command that finished last; None: none has."""

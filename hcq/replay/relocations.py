@@ -1,8 +1,7 @@
 """Relocations of an Executable: the u64 elements with bits that a replay writes, and the code that does.
 
-Every patch becomes bits of u64 elements of a slot's memory. `write_all` is a readable loop, and the oracle in
-tests. `compile_bind` generates the straight-line function that replays use: one identity test for each
-parameter, and stores only for those that changed.
+Every patch becomes bits of u64 elements of a slot's memory. `compile_bind` generates the straight-line
+function that replays use: one identity test for each parameter, and stores only for those that changed.
 
 Not here: relocations of ELF images (`drivers.elf`), the check of values (`hcq.params`).
 """
@@ -13,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hcq.memory import Buffer, Owner
-from hcq.params import Expr, Param, Value
+from hcq.memory import Owner
+from hcq.params import Expr, Param
 
 MASK64 = (1 << 64) - 1
 
@@ -78,17 +77,6 @@ def elements(
     return tuple(out)
 
 
-def write_all(plan: Sequence[Element], given: Sequence[Value], views: Sequence[memoryview]) -> None:
-    """Write every element for the given values."""
-    for element in plan:
-        word = element.base
-        for term in element.terms:
-            value = given[term.param]
-            number = term.expr.evaluate(value.va if isinstance(value, Buffer) else value)
-            word |= (number >> term.shift & term.mask) << term.lo
-        views[element.view][element.index] = word
-
-
 def compile_bind(
     plan: Sequence[Element],
     least: Sequence[int],
@@ -105,7 +93,7 @@ def compile_bind(
     """
     names = [f"b{i}" for i in range(len(least))]
     # Names are default arguments, and `current` is unpacked: a global or an index costs as much as a test.
-    scope: dict[str, Any] = {"Buffer": Buffer, "check": check}
+    scope: dict[str, Any] = {"check": check}
     singles: dict[Owner, str] = {}
     for users in owners:
         if len(users) == 1:
@@ -128,8 +116,8 @@ def compile_bind(
             uses[param].append(element)
     for i, size in enumerate(least):
         if pointers[i] and len(owners[i]) == 1:
-            test = f"b{i}.__class__ is not Buffer or b{i}.device is not {singles[owners[i][0]]}"
-            test += f" or b{i}.size < {size}" if size else ""
+            # Another class has no `device` or no `address`, and the caller checks each value after an error.
+            test = f"b{i}.device is not {singles[owners[i][0]]}" + (f" or b{i}.size < {size}" if size else "")
             lines += [f" if b{i} is not c{i}:", f"  if {test}: check({i}, b{i})"]
         else:
             lines += [f" if b{i} is not c{i}:", f"  check({i}, b{i})"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hcq.errors import UsageError
 from hcq.params import Expr, Param, Patch, check_reach, reaches
 from hcq.registry import wrap
-from hcq.replay.relocations import Placed, compile_bind, elements, write_all
+from hcq.replay.relocations import Placed, compile_bind, elements
 from hcq.validate.accesses import Intervals
 from tests.hcq.fake import FakeDevice
 
@@ -43,22 +43,22 @@ def test_generated_binding_equals_the_loop(
 ):
     pointers, raw = plan
     params = [Param(f"p{i}") for i in range(len(pointers))]
-    patches = [
-        Placed(v, at, lo, width, Expr(params[i], add, shift)) for v, at, lo, width, i, add, shift in raw
-    ]
+    patches = [Placed(p[0], p[1], p[2], p[3], Expr(params[p[4]], p[5], p[6])) for p in raw]
     noise = [array("Q", [data.draw(st.integers(0, (1 << 64) - 1)) for _ in range(SIZE)]) for _ in range(2)]
     views = [memoryview(array("Q", memory)) for memory in noise]
     oracle = [memoryview(array("Q", memory)) for memory in noise]
     built = elements(patches, params, views)
     with wrap(FakeDevice()) as device:
-        owners = [[device]] * len(params)
-        bind = compile_bind(built, [0] * len(params), pointers, owners, lambda _i, _value: None)
+        bind = compile_bind(built, [0] * len(params), pointers, [[device]] * len(params), lambda _i, _v: None)
         buffers = [device.alloc(64) for _ in range(3)]
         current: list[object] = [None] * len(params)
         for _ in range(4):
             given_ = [data.draw(st.sampled_from(buffers) if p else st.integers(0, 1 << 40)) for p in pointers]
             bind(given_, current, views)
-            write_all(built, given_, oracle)
+            for e in built:
+                ns = [t.expr.evaluate(getattr(g := given_[t.param], "va", g)) >> t.shift for t in e.terms]
+                bits = [(n & t.mask) << t.lo for n, t in zip(ns, e.terms, strict=True)]
+                oracle[e.view][e.index] = sum(bits, e.base)
             assert [v.tolist() for v in views] == [v.tolist() for v in oracle]
             assert current == given_
 

@@ -120,7 +120,7 @@ def test_grid_beyond_its_bits_is_refused_and_nothing_appended(
     commands = device.compute.record().exec(program, program.args(device.alloc(4)), groups=grid, threads=ONE)
     with pytest.raises(hcq.UsageError, match="does not fit"):
         CpuEncoder(COMPUTE, _of_this_device).encode(list(commands), pushbuffer)
-    assert (pushbuffer.words, pushbuffer.patches) == ([], [])
+    assert (list(pushbuffer.words), pushbuffer.patches) == ([], [])
 
 
 def test_workgroups_of_several_threads_are_refused(device: hcq.Device) -> None:
