@@ -26,7 +26,7 @@ DOCS: Final = ROOT / "docs"
 MODULES: Final = (
     "frontend.nn", "frontend.nn.functional", "frontend.nn.init", "frontend.nn.utils", "frontend.optim",
     "frontend.optim.lr_scheduler", "frontend.utils.data", "frontend.autograd", "frontend.amp",
-    "frontend.distributed", "frontend.linalg", "frontend.llm",
+    "frontend.distributed", "frontend.linalg", "frontend.llm", "frontend.onnx",
 )  # fmt: skip
 """The modules whose public names reference/modules.md lists."""
 _LINK: Final = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?=[)#])")

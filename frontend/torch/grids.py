@@ -54,7 +54,6 @@ def _reflected(x: Tensor, low: float, high: float) -> Tensor:
 
 def _inside(x: Tensor, n: int, padding: str, *, align_corners: bool) -> Tensor:
     """Return positions in elements, moved inside as `padding` says."""
-    x = (x + 1) / 2 * (n - 1) if align_corners else ((x + 1) * n - 1) / 2
     if padding == "reflection":
         x = _reflected(x, 0.0, n - 1.0) if align_corners else _reflected(x, -0.5, n - 0.5)
     return x if padding == "zeros" else x.clip(0, n - 1)
@@ -65,9 +64,18 @@ def _linear(x: Tensor) -> list[tuple[Tensor, Tensor]]:
     return [(low, low + 1 - x), (low + 1, x - low)]
 
 
+def _cubic(x: Tensor) -> list[tuple[Tensor, Tensor]]:
+    low = x.floor().detach()
+    t, a = x - low, -0.75
+    near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (t, 1 - t)]
+    far = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (t + 1, 2 - t)]
+    return [(low - 1, far[0]), (low, near[0]), (low + 1, near[1]), (low + 2, far[1])]
+
+
 _MODES: Final[dict[str, Callable[[Tensor], list[tuple[Tensor, Any]]]]] = {
     "bilinear": _linear,
     "nearest": lambda x: [(x.round().detach(), 1.0)],
+    "bicubic": _cubic,
 }
 """Mode -> function of positions along an axis that returns (elements, weights)."""
 
@@ -81,10 +89,11 @@ def grid_sample(
 ) -> Tensor:
     """Return an image (n, c, *sizes) at positions (n, *places, rank): (n, c, *places); the rank is 2 or 3.
 
-    `mode` "bilinear" weighs the elements around a position, "nearest" takes one. Beyond the edges are zeros,
+    `mode` "bilinear" weighs the elements around a position, "nearest" takes one, "bicubic"
+    weighs 16 of an image of rank 2. Beyond the edges are zeros,
     or with `padding_mode` "border" the elements at the edge, with "reflection" those reflected at it.
-    Gradients flow to the image and the grid. Raises `UsageError` for other modes, "bicubic" included, and
-    shapes that do not fit.
+    Gradients flow to the image and the grid. Raises `UsageError` for other modes, and shapes
+    that do not fit.
     """
     rank = input.ndim - 2
     if (
@@ -94,16 +103,24 @@ def grid_sample(
         or grid.shape[-1] != rank
     ):
         raise UsageError(f"grid_sample: a grid {grid.shape} does not fit an image {input.shape}")
-    if mode not in _MODES or padding_mode not in {"zeros", "border", "reflection"}:
+    if (
+        mode not in _MODES
+        or (mode == "bicubic" and rank > 2)
+        or padding_mode not in {"zeros", "border", "reflection"}
+    ):
         raise UsageError(
             f"grid_sample: wanted {' or '.join(_MODES)}, and padding by zeros, border or reflection, "
             f"saw {mode!r} and {padding_mode!r}"
         )
     sizes, places = input.shape[2:], grid.shape[1:-1]
-    axes = []
+    axes, cubic = [], mode == "bicubic"
     for k, n in enumerate(sizes):
-        at = _inside(grid[..., rank - 1 - k], n, padding_mode, align_corners=bool(align_corners))
-        axes.append([(e, (e >= 0) & (e <= n - 1), w) for e, w in _MODES[mode](at)])
+        at = grid[..., rank - 1 - k]
+        at = (at + 1) / 2 * (n - 1) if align_corners else ((at + 1) * n - 1) / 2
+        taps = _MODES[mode](at if cubic else _inside(at, n, padding_mode, align_corners=bool(align_corners)))
+        if cubic:  # the elements are moved inside, not the position
+            taps = [(_inside(e, n, padding_mode, align_corners=bool(align_corners)), w) for e, w in taps]
+        axes.append([(e, (e >= 0) & (e <= n - 1), w) for e, w in taps])
     flat = input.reshape(*input.shape[:2], -1)
     found: Any = 0.0
     for corner in itertools.product(*axes):

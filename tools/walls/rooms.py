@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FOLDERS: Final = (*PRODUCT, "tools", "tests", "examples")
 
 
-WINGS: Final = ("frontend/distributed", "frontend/llm", "frontend/torch", "frontend/tuning")
+WINGS: Final = ("frontend/distributed", "frontend/llm", "frontend/onnx", "frontend/torch", "frontend/tuning")
 """Folders of a package that are rooms of their own: each stands behind its own import."""
 
 

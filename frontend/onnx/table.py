@@ -1,0 +1,234 @@
+"""The operators: one row for each, with the opsets that it has and its function.
+
+The meaning of each is that of the specification, https://onnx.ai/onnx/operators/.
+
+Not here: how a row is called (`rows`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from frontend.onnx import (
+    attention,
+    control,
+    elementwise,
+    images,
+    layers,
+    quantised,
+    recurrent,
+    reductions,
+    shapes,
+)
+from frontend.onnx.elementwise import binary, method, variadic
+from frontend.onnx.reductions import (
+    arg_extreme,
+    cumulative,
+    reduction,
+    reduction_fixed,
+    softmax,
+    softmax_flat,
+)
+from frontend.onnx.rows import OperatorRow
+
+OPSETS: Final = range(7, 29)
+"""Opsets that a model may have."""
+_UNARY: Final = {
+    "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "BitwiseNot": "bitwise_not", "Cos": "cos", "Cosh": "cosh", "Det": "det", "Erf": "erf", "Exp": "exp",
+    "Log": "log", "Mish": "mish", "Reciprocal": "reciprocal", "Relu": "relu", "Sigmoid": "sigmoid",
+    "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign", "Tan": "tan",
+    "Tanh": "tanh",
+}  # fmt: skip
+"""Operators that are a method of `Tensor` without arguments."""
+_UNARY_BOTH: Final[dict[str, tuple[str, Any]]] = {
+    "Abs": ("abs", np.abs), "Ceil": ("ceil", np.ceil), "Floor": ("floor", np.floor),
+    "Round": ("round", np.round), "Sign": ("sign", np.sign), "Sqrt": ("sqrt", np.sqrt),
+    "Not": ("logical_not", np.logical_not),
+}  # fmt: skip
+_BINARY_BOTH: Final = {
+    "Add": ("add", np.add), "Sub": ("sub", np.subtract), "Mul": ("mul", np.multiply),
+    "And": ("logical_and", np.logical_and), "Or": ("logical_or", np.logical_or),
+    "Xor": ("logical_xor", np.logical_xor), "Equal": ("eq", np.equal), "Less": ("lt", np.less),
+    "LessOrEqual": ("le", np.less_equal), "Greater": ("gt", np.greater),
+    "GreaterOrEqual": ("ge", np.greater_equal), "BitwiseAnd": ("bitwise_and", np.bitwise_and),
+    "BitwiseOr": ("bitwise_or", np.bitwise_or), "BitwiseXor": ("bitwise_xor", np.bitwise_xor),
+}  # fmt: skip
+_VARIADIC: Final = {"Max": ("maximum", np.maximum), "Min": ("minimum", np.minimum), "Sum": ("add", np.add)}
+_REDUCTIONS: Final = {
+    "ReduceL1": "l1", "ReduceL2": "l2", "ReduceLogSum": "log_sum", "ReduceLogSumExp": "log_sum_exp",
+    "ReduceMax": "amax", "ReduceMean": "mean", "ReduceMin": "amin", "ReduceProd": "prod",
+    "ReduceSumSquare": "sum_square",
+}  # fmt: skip
+_SOFTMAXES: Final = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Hardmax": "hardmax"}
+
+TABLE: Final[tuple[OperatorRow, ...]] = (
+    *[OperatorRow(name, 1, method(m)) for name, m in _UNARY.items()],
+    *[OperatorRow(name, 1, method(*m), both=True) for name, m in _UNARY_BOTH.items()],
+    *[OperatorRow(name, 7, binary(*m), both=True) for name, m in _BINARY_BOTH.items()],
+    *[OperatorRow(name, 6, variadic(*m), both=True) for name, m in _VARIADIC.items()],
+    *[OperatorRow(name, 18, reduction(kind), both=True) for name, kind in _REDUCTIONS.items()],
+    *[OperatorRow(name, 1, reduction_fixed(kind), until=17, both=True) for name, kind in _REDUCTIONS.items()],
+    OperatorRow("ReduceSum", 13, reduction("sum"), both=True),
+    OperatorRow("ReduceSum", 1, reduction_fixed("sum"), until=12, both=True),
+    *[OperatorRow(name, 13, softmax(kind)) for name, kind in _SOFTMAXES.items()],
+    *[OperatorRow(name, 1, softmax_flat(kind), until=12) for name, kind in _SOFTMAXES.items()],
+    OperatorRow("AffineGrid", 20, images.affine_grid, host=(1,)),
+    OperatorRow("ArgMax", 1, arg_extreme("argmax")),
+    OperatorRow("ArgMin", 1, arg_extreme("argmin")),
+    OperatorRow("Attention", 23, attention.attention),
+    OperatorRow("AveragePool", 7, layers.average_pool),
+    OperatorRow("BatchNormalization", 7, reductions.batch_norm),
+    OperatorRow("Bernoulli", 15, images.bernoulli, random=True),
+    OperatorRow("BitCast", 26, elementwise.bit_cast),
+    OperatorRow("BitShift", 11, elementwise.bit_shift),
+    OperatorRow("BlackmanWindow", 17, images.window(0.42, 0.5, 0.08), host=(0,)),
+    OperatorRow("Cast", 6, elementwise.cast_to, both=True),
+    OperatorRow("CastLike", 15, elementwise.cast_like, both=True),
+    OperatorRow("CausalConvWithState", 27, attention.causal_conv),
+    OperatorRow("Celu", 12, elementwise.celu),
+    OperatorRow("CenterCropPad", 18, shapes.center_crop_pad, host=(1,)),
+    OperatorRow("Clip", 11, elementwise.clip, both=True),
+    OperatorRow("Clip", 6, elementwise.clip_fixed, until=10),
+    OperatorRow("Col2Im", 18, images.col2im, host=(1, 2)),
+    OperatorRow("Compress", 9, shapes.compress, host=(1,)),
+    OperatorRow("Concat", 4, shapes.concat, both=True),
+    OperatorRow("Constant", 1, shapes.constant, both=True),
+    OperatorRow("ConstantOfShape", 9, shapes.filled, host=(0,)),
+    OperatorRow("Conv", 1, layers.conv),
+    OperatorRow("ConvInteger", 10, quantised.conv_integer),
+    OperatorRow("ConvTranspose", 1, layers.conv_transpose),
+    OperatorRow("CumProd", 26, cumulative("cumprod"), host=(1,)),
+    OperatorRow("CumSum", 11, cumulative("cumsum"), host=(1,)),
+    OperatorRow("DFT", 20, recurrent.dft, host=(1, 2)),
+    OperatorRow("DFT", 17, recurrent.dft_fixed, until=19, host=(1,)),
+    OperatorRow("DepthToSpace", 1, shapes.depth_to_space),
+    OperatorRow("DequantizeLinear", 10, quantised.dequantize),
+    OperatorRow("Div", 7, elementwise.divide, both=True),
+    OperatorRow("Dropout", 12, layers.dropout, host=(1, 2), random=True),
+    OperatorRow("Dropout", 7, layers.dropout_fixed, until=11),
+    OperatorRow("DynamicQuantizeLinear", 11, quantised.dynamic_quantize),
+    OperatorRow("Einsum", 12, reductions.einsum),
+    OperatorRow("Elu", 6, elementwise.elu),
+    OperatorRow("Expand", 8, shapes.expand, host=(1,), both=True),
+    OperatorRow("EyeLike", 9, shapes.eye_like),
+    OperatorRow("Flatten", 1, shapes.flatten, both=True),
+    OperatorRow("GRU", 7, recurrent.recurrent("GRU")),
+    OperatorRow("Gather", 1, shapes.gather, both=True),
+    OperatorRow("GatherElements", 11, shapes.gather_elements),
+    OperatorRow("GatherND", 11, shapes.gather_nd),
+    OperatorRow("Gelu", 20, elementwise.gelu),
+    OperatorRow("Gemm", 7, layers.gemm),
+    OperatorRow("GlobalAveragePool", 1, layers.global_average),
+    OperatorRow("GlobalLpPool", 2, layers.global_lp),
+    OperatorRow("GlobalMaxPool", 1, layers.global_max),
+    OperatorRow("GridSample", 16, images.grid_sample),
+    OperatorRow("GroupNormalization", 18, reductions.group_norm),
+    OperatorRow("HammingWindow", 17, images.window(25 / 46, 21 / 46), host=(0,)),
+    OperatorRow("HannWindow", 17, images.window(0.5, 0.5), host=(0,)),
+    OperatorRow("HardSigmoid", 6, elementwise.hard_sigmoid),
+    OperatorRow("HardSwish", 14, elementwise.hard_swish),
+    OperatorRow("Identity", 1, shapes.identity, both=True),
+    OperatorRow("If", 1, control.branch, both=True),
+    OperatorRow("InstanceNormalization", 6, reductions.instance_norm),
+    OperatorRow("IsInf", 10, elementwise.is_inf),
+    OperatorRow("IsNaN", 9, elementwise.is_nan),
+    OperatorRow("LRN", 1, reductions.lrn),
+    OperatorRow("LSTM", 7, recurrent.recurrent("LSTM")),
+    OperatorRow("LayerNormalization", 17, reductions.layer_norm),
+    OperatorRow("LeakyRelu", 6, elementwise.leaky_relu),
+    OperatorRow("LinearAttention", 27, attention.linear_attention),
+    OperatorRow("Loop", 1, control.loop, both=True),
+    OperatorRow("LpNormalization", 1, reductions.lp_norm),
+    OperatorRow("LpPool", 2, layers.lp_pool),
+    OperatorRow("MatMul", 1, layers.matmul),
+    OperatorRow("MatMulInteger", 10, quantised.matmul_integer),
+    OperatorRow("MaxPool", 1, layers.max_pool),
+    OperatorRow("MaxUnpool", 9, layers.max_unpool, host=(2,)),
+    OperatorRow("Mean", 6, elementwise.mean_of),
+    OperatorRow("MeanVarianceNormalization", 9, reductions.mean_variance_norm),
+    OperatorRow("MelWeightMatrix", 17, images.mel_weights, host=(0, 1, 2, 3, 4)),
+    OperatorRow("Mod", 10, elementwise.modulo, both=True),
+    OperatorRow("Neg", 6, elementwise.negative, both=True),
+    OperatorRow("NegativeLogLikelihoodLoss", 12, reductions.nll_loss),
+    OperatorRow("NonMaxSuppression", 10, images.non_max_suppression, host=(0, 1, 2, 3, 4)),
+    OperatorRow("NonZero", 9, shapes.non_zero, both=True),
+    OperatorRow("OneHot", 9, shapes.one_hot, host=(1,)),
+    OperatorRow("OptionalGetElement", 18, shapes.identity, both=True),
+    OperatorRow("OptionalHasElement", 18, shapes.present, both=True),
+    OperatorRow("PRelu", 7, elementwise.prelu),
+    OperatorRow("Pad", 11, shapes.pad, host=(1, 2, 3)),
+    OperatorRow("Pad", 2, shapes.pad_fixed, until=10),
+    OperatorRow("Pow", 7, elementwise.power, both=True),
+    OperatorRow("QLinearConv", 10, quantised.qlinear_conv),
+    OperatorRow("QLinearMatMul", 10, quantised.qlinear_matmul),
+    OperatorRow("QuantizeLinear", 10, quantised.quantize),
+    OperatorRow("RNN", 7, recurrent.recurrent("RNN")),
+    OperatorRow("RMSNormalization", 23, reductions.rms_norm),
+    *[
+        OperatorRow(f"Random{kind}{like}", 1, images.random(kind.lower(), like=bool(like)), random=True)
+        for kind in ("Normal", "Uniform")
+        for like in ("", "Like")
+    ],
+    OperatorRow("Range", 11, shapes.ranged, host=(0, 1, 2)),
+    OperatorRow("Reshape", 5, shapes.reshape, host=(1,), both=True),
+    OperatorRow("Resize", 11, images.resize, host=(1, 2, 3)),
+    OperatorRow("Resize", 10, images.resize_early, until=10, host=(1,)),
+    OperatorRow("ReverseSequence", 10, shapes.reverse_sequence),
+    OperatorRow("RoiAlign", 10, images.roi_align, host=(1, 2)),
+    OperatorRow("RotaryEmbedding", 23, attention.rotary),
+    OperatorRow("STFT", 17, recurrent.stft, host=(1, 3)),
+    OperatorRow("Scan", 9, control.scan, both=True),
+    OperatorRow("Scan", 8, control.scan_batched, until=8),
+    OperatorRow("Scatter", 9, shapes.scatter_elements),
+    OperatorRow("ScatterElements", 11, shapes.scatter_elements),
+    OperatorRow("ScatterND", 11, shapes.scatter_nd),
+    OperatorRow("Selu", 6, elementwise.selu),
+    OperatorRow("Shape", 1, shapes.shape_of, both=True),
+    OperatorRow("Shrink", 9, elementwise.shrink),
+    OperatorRow("Size", 1, shapes.size_of, both=True),
+    OperatorRow("Slice", 10, shapes.slices, host=(1, 2, 3, 4), both=True),
+    OperatorRow("Slice", 1, shapes.slices_fixed, until=9, both=True),
+    OperatorRow("SoftmaxCrossEntropyLoss", 12, reductions.cross_entropy),
+    OperatorRow("SpaceToDepth", 1, shapes.space_to_depth),
+    OperatorRow("Split", 13, shapes.split, host=(1,), both=True),
+    OperatorRow("Split", 2, shapes.split_fixed, until=12, both=True),
+    OperatorRow("Squeeze", 13, shapes.squeeze, host=(1,), both=True),
+    OperatorRow("Squeeze", 1, shapes.squeeze_fixed, until=12, both=True),
+    OperatorRow("SwiGLU", 27, elementwise.swiglu),
+    OperatorRow("Swish", 24, elementwise.swish),
+    OperatorRow("TensorScatter", 24, attention.tensor_scatter),
+    OperatorRow("ThresholdedRelu", 10, elementwise.thresholded),
+    OperatorRow("Tile", 6, shapes.tile, host=(1,), both=True),
+    OperatorRow("TopK", 10, reductions.top_k, host=(1,)),
+    OperatorRow("TopK", 1, reductions.top_k_fixed, until=9),
+    OperatorRow("Transpose", 1, shapes.transpose, both=True),
+    OperatorRow("Trilu", 14, shapes.trilu, host=(1,)),
+    OperatorRow("Unique", 11, shapes.unique, host=(0,)),
+    OperatorRow("Unsqueeze", 13, shapes.unsqueeze, host=(1,), both=True),
+    OperatorRow("Unsqueeze", 1, shapes.unsqueeze_fixed, until=12, both=True),
+    OperatorRow("Upsample", 9, images.resize_early, host=(1,)),
+    OperatorRow("Upsample", 7, images.upsample_fixed, until=8),
+    OperatorRow("Where", 9, elementwise.choose, both=True),
+)
+DOMAINS: Final = {
+    domain: tuple(sorted({row.name for row in TABLE if row.domain == domain}))
+    for domain in dict.fromkeys([row.domain for row in TABLE])
+}
+"""Domain -> the operators that it has."""
+MOVES: Final = frozenset((
+    "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile",
+    "Transpose", "Unsqueeze",
+))  # fmt: skip
+"""Operators whose result has the element type of the first input."""
+_ROWS: Final = {
+    (row.domain, row.name): [r for r in TABLE if (r.domain, r.name) == (row.domain, row.name)]
+    for row in TABLE
+}
+
+
+def find(domain: str, name: str, version: int) -> OperatorRow | None:
+    """Return the row of an operator in an opset, None if there is none."""
+    return next((r for r in _ROWS.get((domain, name), ()) if r.since <= version <= r.until), None)
