@@ -14,6 +14,7 @@ freed later (`retired`), the steps of closing (`closing`), polling for faults, t
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import threading
@@ -41,9 +42,10 @@ from hcq.faults.messages import detect_fault, overrun_report, timeout_text
 from hcq.faults.polling import completed, poll, poll_room
 from hcq.faults.refusal import FaultRefusal, note
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, QueueKind
-from hcq.heap import Block, FreeList, MemoryUse, Pool, tracked
+from hcq.heap import Block, Chunk, FreeList, MemoryUse, Pool, tracked
 from hcq.hostpool import SIGNALS, STAMPS, file_size, memory_file
 from hcq.idle import IdleTime
+from hcq.locks import NOTHING
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
 from hcq.process import OPEN, open_devices, remember
@@ -341,6 +343,32 @@ class Device:
         block, free_list = self.heap.adopt(allocation)
         spec = replace(DEFAULT, shared=True, host_visible=allocation.host is not None)
         buffer = Buffer(self, block, free_list, allocation.size, spec, label)
+        if self.watch is not None:
+            self.watch.allocated(buffer)
+        return buffer
+
+    def host_buffer(self, memory: memoryview, *, label: str = "") -> Buffer:
+        """Return a buffer over writable host memory of the caller, without a copy.
+
+        `memory` is dense in C order and not empty. The buffer keeps it until its last reference, and frees
+        nothing itself. The caller orders other uses of the memory by points. Raises `UnsupportedError` for a
+        device whose memory is not the host's, `UsageError` for memory that is read-only, empty or not dense,
+        and for a closed device, `DeviceFault` after a fault.
+        """
+        if self.refusal is not None:
+            raise self.refusal()
+        if not self.info.host_addressable:
+            raise UnsupportedError(
+                f"{self.name} cannot use memory of the host in place\nhint: copy it to Device.alloc's memory"
+            )
+        if memory.readonly or not memory.c_contiguous or not memory.nbytes:
+            kind = "read-only" if memory.readonly else "dense" if memory.c_contiguous else "strided"
+            raise UsageError(f"wanted writable dense memory, seen {memory.nbytes} bytes of {kind} memory")
+        flat = memory.cast("B")
+        va = ctypes.addressof(ctypes.c_ubyte.from_buffer(flat))
+        block = Block(Chunk(Allocation(va, flat.nbytes, flat)), 0, flat.nbytes, [])
+        block.free = NOTHING
+        buffer = Buffer(self, block, [], flat.nbytes, DEFAULT, label)
         if self.watch is not None:
             self.watch.allocated(buffer)
         return buffer

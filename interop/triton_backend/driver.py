@@ -98,7 +98,7 @@ class HcqDriver(DriverBase):  # type: ignore[misc]  # Triton has no types
 
     def get_active_torch_device(self) -> Any:
         """Return PyTorch's CPU device: its tensors are staged around each launch."""
-        import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - only where the user has it
+        import torch  # noqa: PLC0415 - only where the user has it
 
         return torch.device("cpu")
 

@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import torch  # type: ignore[import-not-found]
-from torch.overrides import TorchFunctionMode  # type: ignore[import-not-found]
+import torch
+from torch.overrides import TorchFunctionMode
 
 import hcq
 from hcq.errors import DeviceFault, HcqError, UnsupportedError

@@ -108,7 +108,7 @@ def _median_ms(device: Device, call: Any, runs: int) -> float:
 
 def _torch_ms(case: cases.Case) -> float | None:
     """Return the milliseconds of PyTorch's own operation on CUDA; None where there is none."""
-    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - only on request
+    import torch  # noqa: PLC0415 - only on request
 
     if not torch.cuda.is_available():
         return None

@@ -131,7 +131,7 @@ def with_numpy(case: Case) -> Callable[[], list[Any]] | None:
 
 def with_torch(case: Case) -> Callable[[], Any] | None:
     """Return a function that computes a case in PyTorch, None if it cannot; bfloat16 is converted before."""
-    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - in its own environment only
+    import torch  # noqa: PLC0415 - in its own environment only
 
     given = [torch.from_numpy(x) for x in inputs(case)]
     if isinstance(case, Attention):

@@ -86,7 +86,7 @@ def with_numpy(case: str) -> Callable[[], Any] | None:
 
 def with_torch(case: str) -> Callable[[], Any] | None:
     """Return a function that computes a case in PyTorch, on `THREADS` threads; None if PyTorch cannot."""
-    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - in its own environment only
+    import torch  # noqa: PLC0415 - in its own environment only
 
     torch.set_num_threads(THREADS)
     if case in products.CASES:

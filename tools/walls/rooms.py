@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 FOLDERS: Final = (*PRODUCT, "tools", "tests", "examples")
 
 
-WINGS: Final = ("frontend/distributed", "frontend/llm", "frontend/onnx", "frontend/torch", "frontend/tuning")
+WINGS: Final = tuple(
+    f"frontend/{wing}" for wing in ("distributed", "llm", "onnx", "torch", "torch_compile", "tuning")
+)
 """Folders of a package that are rooms of their own: each stands behind its own import."""
 
 
