@@ -1,6 +1,7 @@
 """Make the opcode tables of `emulator.amd.isa` from the text that LLVM's disassembler prints for each opcode.
 
-`python -m tools.amd_isa TARGET...` writes TARGET.txt in `emulator/amd/isa/tables`. It needs libLLVM 19
+`python -m tools.amd_isa TARGET...` writes TARGET.txt in `emulator/amd/isa/tables`; the table of a target with a
+base (`opcodes.FAMILIES`) has only what differs from it. It needs libLLVM 19
 (Debian's package libllvm19); `--library` names it. Nothing at run time depends on it.
 
 A line is `FORMAT OPCODE NAME OPERANDS... | MODIFIERS...`. An operand is a fixed word such as `vcc`, or
@@ -22,13 +23,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.amd.isa.opcodes import GFX9, GFX11, GFX12, VOP3SD, EncodingFormat
+from emulator.amd.isa.opcodes import FAMILIES, VOP3SD, EncodingFormat
 from tools.arguments import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-TARGETS = {"gfx1100": ("gfx11", GFX11), "gfx1201": ("gfx12", GFX12), "gfx942": ("gfx9", GFX9)}
 _TABLES = Path(__file__).parents[1] / "emulator/amd/isa/tables"
 _REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])")
 _NUMBERS = {
@@ -77,7 +77,7 @@ class Prober:
     """Finds the opcodes of one target and their operands by disassembly of trial encodings."""
 
     def __init__(self, library: str, target: str) -> None:
-        self.family, self.formats = TARGETS[target]
+        self.family, self.formats, _ = FAMILIES[target]
         self._one = Disassembler(library, target)
         self._wide = Disassembler(library, target, "+wavefrontsize64") if self.family != "gfx9" else self._one
         self._halves = Disassembler(library, target, "+real-true16") if self.family != "gfx9" else self._one
@@ -274,12 +274,16 @@ class Prober:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the tables of the given targets; return 0."""
     parser = command("tools.amd_isa", __doc__)
-    parser.add_argument("target", nargs="*", default=list(TARGETS), help="processors (all)")
+    parser.add_argument("target", nargs="*", default=list(FAMILIES), help="processors (all)")
     parser.add_argument("--library", default="libLLVM.so.19.1", help="LLVM 19's shared library")
     arguments = parser.parse_args(argv)
     for target in arguments.target:
         lines = list(Prober(arguments.library, target).lines())
-        (_TABLES / f"{target}.txt").write_text("\n".join(lines) + "\n")
+        base = FAMILIES[target][2]
+        known = set((_TABLES / f"{base}.txt").read_text().splitlines()) if base else set()
+        lines = [line for line in lines if line not in known]
+        if lines:
+            (_TABLES / f"{target}.txt").write_text("\n".join(lines) + "\n")
         print(f"{target}: {len(lines)} opcodes", file=sys.stderr)
     return 0
 

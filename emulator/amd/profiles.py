@@ -25,7 +25,7 @@ _GIB: Final = 1 << 30
 BIF_SEGMENTS: Final = (0x0000_0000, 0x0000_0014, 0x0000_0D20)
 """Bases of the segments of the bus interface's registers, in dwords."""
 HDP_FLUSH: Final = (BIF_SEGMENTS[2] + 0x106, BIF_SEGMENTS[2] + 0x107)
-"""The registers GPU_HDP_FLUSH_REQ and GPU_HDP_FLUSH_DONE of NBIO 4.3 and 7.9 and NBIF 6.3.1."""
+"""The registers GPU_HDP_FLUSH_REQ and GPU_HDP_FLUSH_DONE of NBIO 4.3, 7.9 and 7.11 and NBIF 6.3.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,8 @@ class KernelProfile:
     """Whether `ctx_save_restore_size` must equal the kernel's own number; else it may be larger."""
     prints_save_area: bool
     """Whether sysfs has `cwsr_size` and `ctl_stack_size`."""
+    apus_use_gtt: bool = True
+    """Whether an APU's video memory is memory of the host, up to TTM's limit (since 6.10, 89773b85599a)."""
 
     def has(self, gate: str) -> bool:
         """Return whether the interface has the feature `gate`, a key of `drivers.amd.layouts.kfd.GATES`."""
@@ -50,11 +52,14 @@ class KernelProfile:
 KERNELS: Final = {
     row.name: row
     for row in (
-        KernelProfile(name="6.1", minor=11, geometry=False, equal_save_area=False, prints_save_area=False),
+        KernelProfile(
+            name="6.1", minor=11, geometry=False, equal_save_area=False, prints_save_area=False,
+            apus_use_gtt=False,
+        ),
         KernelProfile(name="6.12", minor=17, geometry=True, equal_save_area=True, prints_save_area=False),
         KernelProfile(name="6.12.107", minor=17, geometry=True, equal_save_area=False, prints_save_area=True),
     )
-}
+}  # fmt: skip
 """Version of Linux -> profile; "6.12" is the strictest."""
 
 
@@ -118,6 +123,13 @@ class GpuProfile:
     def large_bar(self) -> bool:
         """Whether the CPU reaches all video memory."""
         return self.visible_bytes >= self.vram_bytes
+
+    def host_share(self, kernel: KernelProfile, host_bytes: int) -> int:
+        """Return the bytes of the host's memory that serve as video memory; 0: the GPU has its own.
+
+        On an APU they are TTM's limit, half of the host's memory.
+        """
+        return host_bytes // 2 if self.target.apu and kernel.apus_use_gtt else 0
 
     @property
     def queue_limit(self) -> int:
@@ -213,6 +225,52 @@ GPUS: Final = {
     )
 }  # fmt: skip
 """Name of a target -> the emulated GPU."""
+GPUS["gfx1200"] = replace(
+    GPUS["gfx1201"], target=CHIPS["gfx1200"], label="gfx1200", device_id=0x7590, revision=1, units=32,
+    array_count=4, vram_bytes=16 * _GIB, visible_bytes=16 * _GIB, gc_version=(12, 0, 0), clock_mhz=2740,
+    boards=(
+        Board(
+            name="RX 9060 XT", parts=32, clock_mhz=3130, bandwidth=320, joint=False,
+            vector={"f32": 25.6, "f16": 51.3},
+            matrix={"f16": 103, "bf16": 103, "fp8": 205, "i8": 205, "i4": 410},
+            source="AMD Radeon RX 9060 XT, product page",
+        ),
+    ),
+)  # fmt: skip
+"""The node as rocminfo shows it (ROCm issue 6342)."""
+GPUS["gfx1151"] = replace(
+    GPUS["gfx1100"], target=CHIPS["gfx1151"], label="gfx1151", device_id=0x1586, units=40, array_count=4,
+    units_per_array=10, sdma_engines=1, vram_bytes=_GIB // 2, visible_bytes=_GIB // 2, gc_version=(11, 5, 1),
+    nbif_version=(7, 11, 1), family=150, counter_khz=99_810, clock_mhz=2900,
+    boards=(
+        Board(
+            name="Radeon 8060S", parts=40, clock_mhz=2900, bandwidth=256, joint=False,
+            vector={"f32": 29.7, "f16": 59.4}, matrix={"f16": 59.4, "bf16": 59.4, "i8": 59.4, "i4": 118.8},
+            source=(
+                "AMD Ryzen AI Max+ 395, product page (units, clock, memory); operations a cycle as RX 7900"
+            ),
+        ),
+    ),
+)  # fmt: skip
+"""An APU with a carve-out of 512 MiB, and the node as rocminfo and amdgpu_top show it (magnitude issue 44).
+
+SDMA 6.1 has one instance (kfd_device.c: the reserved queues are those of one engine).
+"""
+GPUS["gfx950"] = replace(
+    GPUS["gfx942"], target=CHIPS["gfx950"], label="gfx950", device_id=0x75A0, units=256, units_per_array=9,
+    vram_bytes=309_220_868_096, visible_bytes=309_220_868_096, gc_version=(9, 5, 0), clock_mhz=2200,
+    firmware=41, sdma_firmware=12,
+    limits=replace(GPUS["gfx942"].limits, shared=160 << 10, shared_granule=1280),
+    boards=(
+        Board(
+            name="MI350X", parts=256, clock_mhz=2200, bandwidth=8000, joint=False,
+            vector={"f64": 72.1, "f32": 144.2},
+            matrix={"f64": 72.1, "f32": 144.2, "f16": 2306.9, "bf16": 2306.9, "fp8": 4613.7, "i8": 4613.7},
+            source="AMD Instinct MI350X, data sheet",
+        ),
+    ),
+)  # fmt: skip
+"""The node as the topology of an MI350X shows it (rocm-systems pull request 10274)."""
 GPUS["gfx942-cpx"] = replace(GPUS["gfx942"], label="gfx942 CPX", units=38, array_count=4, xccs=1)
 """One XCC of a GPU in CPX mode, which presents each XCC as a GPU. Its compute queues take PM4 packets."""
 

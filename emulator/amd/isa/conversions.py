@@ -1,6 +1,6 @@
 """Vector conversions (v_cvt_*): between integers and floats, between widths, and of 8-bit floats.
 
-8-bit floats are those of OCP on gfx12; on gfx9 they have neither infinities nor -0. f32 is rounded to nearest even.
+8-bit floats are those of OCP on gfx12 and gfx950; on gfx942 they have neither infinities nor -0. f32 is rounded to nearest even.
 A value that overflows becomes infinite, or NaN in a format without infinities. Under FP16_OVFL it becomes the
 largest finite value, unless the source is infinite. All NaNs give one NaN.
 
@@ -133,24 +133,34 @@ def _normalised() -> None:
 _normalised()
 
 
+def _pack_small(t: IsaTranslator, a: IrValue, b: IrValue, *, type_: str) -> IrValue:
+    """Return two f32 as f16 or bf16, the first in the lower half."""
+    low, high = (t.c.resize(numeric.to_small(t.c, value, type_), 32) for value in (a, b))
+    return t.c.op("or", low, t.c.op("shl", high, 16))
+
+
+for _type in ("f16", "bf16"):  # of gfx950
+    LANEWISE[f"v_cvt_pk_{_type}_f32"] = Lanewise(
+        lambda t, a, b, _t=_type: _pack_small(t, a, b, type_=_t), "b32", ("f32", "f32")
+    )
+LANEWISE["v_cvt_f32_bf16"] = Lanewise(
+    lambda t, a: numeric.from_small(t.c, t.c.resize(a, 16), "bf16"), "f32", ("b32",)
+)
+
+
 _EXPONENT: Final = {"fp8": (4, 3), "bf8": (5, 2)}
 """8-bit float -> bits of exponent and mantissa."""
 _LARGEST: Final = {"fp8": 0x7E, "bf8": 0x7B}
-"""8-bit float -> its largest finite value in OCP's format; in that of gfx9 it is 0x7F."""
+"""8-bit float -> its largest finite value in OCP's format; in that of gfx942 it is 0x7F."""
 _INFINITE: Final = {"fp8": 0x7F, "bf8": 0x7C}
 """8-bit float of OCP -> the result of overflow: NaN for fp8, infinity for bf8."""
 _NAN, _NAN_FNUZ = 0x7F, 0x80
-"""The NaN of OCP's formats, and of those of gfx9."""
-
-
-def _fnuz(t: IsaTranslator) -> bool:
-    """Return whether 8-bit floats have neither infinities nor -0 (FNUZ)."""
-    return t.target.family == "gfx9"
+"""The NaN of OCP's formats, and of those of gfx942."""
 
 
 def _byte(t: IsaTranslator, value: IrValue, type_: str) -> IrValue:
     """Return f32 values as 8-bit floats, an i16 for each lane."""
-    c, fnuz = t.c, _fnuz(t)
+    c, fnuz = t.c, t.target.fnuz
     nan = c.fcmp("uno", value, value)
     infinite = c.fcmp("oeq", c.intrinsic("fabs", value), c.fconst(value.type, float("inf")))
     beyond = _NAN_FNUZ if fnuz else _INFINITE[type_]
@@ -173,7 +183,7 @@ def _overflown(t: IsaTranslator, bits: IrValue, scaled: IrValue) -> IrValue:
 
 def _packed(t: IsaTranslator, a: IrValue, b: IrValue, *, type_: str) -> IrValue:
     """Return two f32 as 8-bit floats, the first in the lower byte."""
-    name = f"to.{type_}.{t.target.family}.{t.modes & SATURATES}"
+    name = f"to.{type_}.{t.target.fnuz}.{t.modes & SATURATES}"
     low, high = (t.called(name, like(v.type, "i16"), lambda t, x: _byte(t, x, type_), v) for v in (a, b))
     return t.c.op("or", low, t.c.op("shl", high, 8))
 
@@ -184,9 +194,9 @@ def _value(t: IsaTranslator, word: IrValue, at: int, type_: str) -> IrValue:
     byte = c.op("and", c.op("lshr", word, 8 * at) if at else word, 0xFF)
 
     def compute(t: IsaTranslator, bits: IrValue) -> IrValue:
-        return small_float(t.c, bits, type_, fnuz=_fnuz(t))
+        return small_float(t.c, bits, type_, fnuz=t.target.fnuz)
 
-    return t.called(f"of.{type_}.{t.target.family}", like(word.type, "float"), compute, byte)
+    return t.called(f"of.{type_}.{t.target.fnuz}", like(word.type, "float"), compute, byte)
 
 
 def _single(t: IsaTranslator, a: IrValue, *, type_: str) -> IrValue:

@@ -92,7 +92,7 @@ def _matrix(t: IsaTranslator) -> None:
             raise t.error(f"wanted an op_sel that selects halves of 16-bit C and D, saw {i.get('op_sel')}")
     b, blocks = _broadcast(t, shape, b)
     start = _begin(c, shape, old, high=high)
-    helper, type_ = sums(t.lib, shape, family, blocks)
+    helper, type_ = sums(t.lib, shape, family, blocks, fnuz=t.target.fnuz)
     whole = c.call(helper, type_, *a, *b, *index, *start)
     numbers = [c.let(v.type, f"extractvalue {whole}, {n}") for n, v in enumerate(start)]
     results = [_from_results(c, shape, v) for v in numbers]
@@ -152,7 +152,7 @@ def _begin(c: CodeBuilder, shape: MatrixShape, old: list[IrValue], *, high: bool
     if shape.d_type == "f32":
         return [c.as_float(v) for v in old]
     parts = (0, 1) if shape.packed else (1 if high else 0,)
-    return [element(c, v, shape.d_type, part, "") for v in old for part in parts]
+    return [element(c, v, shape.d_type, part, fnuz=False) for v in old for part in parts]
 
 
 def _doubles(t: IsaTranslator) -> None:

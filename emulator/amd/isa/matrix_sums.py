@@ -26,7 +26,7 @@ _ROWS = 8
 """Rows of D that are summed at a time, so that they stay in the host's registers."""
 
 
-def element(c: CodeBuilder, register: IrValue, type_: str, part: int, family: str) -> IrValue:
+def element(c: CodeBuilder, register: IrValue, type_: str, part: int, *, fnuz: bool) -> IrValue:
     """Return one part of a register as float32 or int32 for each lane; `part` counts from the lowest bits."""
     if type_ == "f32":
         return c.as_float(register)
@@ -41,7 +41,7 @@ def element(c: CodeBuilder, register: IrValue, type_: str, part: int, family: st
         return c.cast("fpext", c.as_float(small), "float")
     if type_ == "bf16":
         return c.as_float(c.op("shl", c.resize(small, 32), 16))
-    return small_float(c, c.resize(small, 32), type_, fnuz=family == "gfx9")
+    return small_float(c, c.resize(small, 32), type_, fnuz=fnuz)
 
 
 def small_float(c: CodeBuilder, bits: IrValue, type_: str, *, fnuz: bool) -> IrValue:
@@ -69,7 +69,9 @@ def small_float(c: CodeBuilder, bits: IrValue, type_: str, *, fnuz: bool) -> IrV
     return c.select(c.op("and", negative, c.not_(is_nan)), c.let(value.type, f"fneg {value}"), value)
 
 
-def sums(lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] = ()) -> tuple[str, str]:
+def sums(
+    lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] = (), *, fnuz: bool
+) -> tuple[str, str]:
     """Return the helper that adds A times B to C, and the type of its result.
 
     Its parameters are vectors: the registers of A and of B as i32; for a sparse A the index, two bits an
@@ -86,8 +88,8 @@ def sums(lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] 
 
     def body(c: CodeBuilder, *values: IrValue) -> None:
         count, left = shape.a_registers, list(values)
-        a = _decoded(c, tuple(left[:count]), shape.a_type, family, lib.lanes)
-        b = _decoded(c, tuple(left[count : count + b_count]), shape.b_type, family, lib.lanes)
+        a = _decoded(c, tuple(left[:count]), shape.a_type, lib.lanes, fnuz=fnuz)
+        b = _decoded(c, tuple(left[count : count + b_count]), shape.b_type, lib.lanes, fnuz=fnuz)
         del left[: count + b_count]
         places = _indices(c, shape, lib.lanes, left.pop(0)) if shape.sparse else None
         d = c.slot(f"[{len(keys) * lib.lanes} x {number}]")
@@ -109,6 +111,7 @@ def sums(lib: Library, shape: MatrixShape, family: str, blocks: tuple[int, ...] 
 
     name = f"amd.matrix.{family}.{shape.m}x{shape.n}x{shape.k}.{shape.a_type}.{shape.b_type}.{shape.d_type}"
     name += f".{shape.blocks}.{'_'.join(map(str, blocks))}" if shape.blocks > 1 else ""
+    name += ".fnuz" if fnuz else ""
     name += ".sparse" if shape.sparse else ""
     return lib.define(name, result, parameters, body, attributes="noinline #0"), result
 
@@ -125,14 +128,14 @@ def _places(shape: MatrixShape) -> dict[tuple[int, int], int]:
     return {place: number for number, place in enumerate(sorted(found))}
 
 
-def _decoded(c: CodeBuilder, registers: tuple[IrValue, ...], type_: str, family: str, lanes: int) -> IrValue:
+def _decoded(c: CodeBuilder, registers: tuple[IrValue, ...], type_: str, lanes: int, *, fnuz: bool) -> IrValue:
     """Store all parts of all registers as float32 or int32, and return the area: a row of lanes for each part."""
     parts = 4 // BYTES[type_]
     number = "i32" if type_ in ("i8", "u8") else "float"
     area = c.slot(f"[{len(registers) * parts * lanes} x {number}]")
     for n, register in enumerate(registers):
         for part in range(parts):
-            value = element(c, register, type_, part, family)
+            value = element(c, register, type_, part, fnuz=fnuz)
             c.store(value, c.gep(area, 4 * lanes * (n * parts + part)), align=4)
     return area
 

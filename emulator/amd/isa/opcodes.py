@@ -13,14 +13,13 @@ its format. Not here: decoding (`decode`). Next: `decode`, the user.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import Final
 
 from hcq.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Field = tuple[int, int]
 """Lowest bit, number of bits."""
@@ -199,9 +198,21 @@ SDWA: dict[str, Field] = {
 """Fields of the dword after a gfx9 instruction whose first source is 249; comparisons have sdst (8, 7) and sd (15, 1)."""
 
 
-# Folder of the tables; processor -> its family and formats.
+# Folder of the tables.
 _TABLES = Path(__file__).parent / "tables"
-_FAMILIES = {"gfx1100": ("gfx11", GFX11), "gfx1201": ("gfx12", GFX12), "gfx942": ("gfx9", GFX9)}
+FAMILIES: Final[Mapping[str, tuple[str, tuple[EncodingFormat, ...], str]]] = MappingProxyType(
+    {
+        "gfx1100": ("gfx11", GFX11, ""),
+        "gfx1151": ("gfx11", GFX11, "gfx1100"),
+        "gfx1200": ("gfx12", GFX12, "gfx1201"),
+        "gfx1201": ("gfx12", GFX12, ""),
+        "gfx942": ("gfx9", GFX9, ""),
+        "gfx950": ("gfx9", GFX9, "gfx942"),
+    }
+)
+"""Processor -> its family, its formats, and the processor whose table its own changes; "": none."""
+_FNUZ = frozenset({"gfx942"})
+"""Processors whose 8-bit floats have neither infinities nor -0; others have those of OCP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +262,11 @@ class IsaTarget:
     opcodes: dict[tuple[str, int], Opcode]
 
     @property
+    def fnuz(self) -> bool:
+        """Whether 8-bit floats have neither infinities nor -0."""
+        return self.name in _FNUZ
+
+    @property
     def lanes(self) -> int:
         """Lanes of a wave if the kernel's descriptor does not say."""
         return 64 if self.family == "gfx9" else 32
@@ -293,9 +309,14 @@ def _line(line: str, formats: dict[str, EncodingFormat]) -> tuple[tuple[str, int
 @functools.cache
 def target(name: str) -> IsaTarget:
     """Return the target of a processor, such as "gfx1100". Raises `UnsupportedError` for one without a table."""
-    if name not in _FAMILIES:
-        raise UnsupportedError(f"{name}: no instruction table; there are tables of {', '.join(_FAMILIES)}")
-    family, formats = _FAMILIES[name]
+    if name not in FAMILIES:
+        raise UnsupportedError(f"{name}: no instruction table; there are tables of {', '.join(FAMILIES)}")
+    family, formats, base = FAMILIES[name]
     by_name = {f.name: f for f in formats} | {"VOP3SD": VOP3SD[family]}
-    text = (_TABLES / f"{name}.txt").read_text()
-    return IsaTarget(name, family, formats, dict(_line(line, by_name) for line in text.splitlines()))
+    opcodes = dict(target(base).opcodes) if base else {}
+    path = _TABLES / f"{name}.txt"
+    lines = [] if base and not path.exists() else path.read_text().splitlines()  # it adds nothing
+    for gone in (line.split()[1:] for line in lines if line[0] == "-"):
+        del opcodes[gone[0], int(gone[1])]
+    own = dict(_line(line, by_name) for line in lines if line[0] != "-")
+    return IsaTarget(name, family, formats, opcodes | own)

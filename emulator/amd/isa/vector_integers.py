@@ -10,8 +10,10 @@ Not here: carries and selections by masks (`lanes`), packed 16-bit operations (`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from emulator.amd.isa.instruction import Imm, Reg
 from emulator.amd.isa.meanings import LANEWISE, Lanewise, lanewise, meaning
 from emulator.ir.vector import IrValue, constant
 
@@ -363,3 +365,24 @@ def _swap(t: IsaTranslator) -> None:
 @meaning("v_nop")
 def _nop(t: IsaTranslator) -> None:
     del t
+
+
+@meaning("v_bitop3_b32")
+def _bitop3(t: IsaTranslator) -> None:
+    """Write any function of three bits; bit 4a + 2b + c of its table is the result for a, b and c.
+
+    The table lies in the fields of source and output modifiers (gfx950; VOP3Instructions.td of LLVM).
+    """
+    d, *operands = t.instruction.operands
+    table, sources = t.instruction.get("omod") << 6, []
+    for n, operand in enumerate(operands):
+        assert isinstance(operand, (Reg, Imm))
+        table |= operand.neg << n | operand.abs << 3 + n
+        sources.append(t.source(replace(operand, neg=False, abs=False), "b32"))
+    both = [(t.c.op("xor", value, -1), value) for value in sources]
+    result = t.c.const(sources[0].type, 0)
+    for row in range(8):
+        if table >> row & 1:
+            a, b, c = (pair[row >> 2 - n & 1] for n, pair in enumerate(both))
+            result = t.c.op("or", result, t.c.op("and", a, t.c.op("and", b, c)))
+    t.write(d, result)

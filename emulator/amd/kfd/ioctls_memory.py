@@ -51,10 +51,14 @@ _EXPORT_FLAGS: Final = os.O_CLOEXEC | os.O_ACCMODE
 def available(ask: Asked, args: kfd_ioctl_get_available_memory_args) -> None:
     """Run AVAILABLE_MEMORY. Answers the free bytes of video memory."""
     gpu = ask.process.gpu(args.gpu_id)
-    ask.answer(available=_left(gpu))
+    ask.answer(available=_left(ask.process, gpu))
 
 
-def _left(gpu: KfdGpu) -> int:
+def _left(process: KfdProcess, gpu: KfdGpu) -> int:
+    """Return the free bytes of video memory; of an APU those of the system memory that it may take."""
+    share = gpu.profile.host_share(process.kernel, process.host_bytes)
+    if share:
+        return max(0, share - process.host_used) // PAGE * PAGE
     return (gpu.profile.vram_bytes - gpu.vram_used) // _AVAILABLE_UNIT * _AVAILABLE_UNIT
 
 
@@ -125,12 +129,18 @@ def _pages(
         case MemFlags.USERPTR:
             return _user_pages(process, args.mmap_offset, size, writes=bool(args.flags & MemFlags.WRITABLE))
         case MemFlags.VRAM:
-            if size > _left(gpu):
-                refuse(errno.ENOMEM, f"{size} bytes of video memory, {_left(gpu)} are left of {gpu.name}")
-            backing = Backing.new(process.linux, size, "VRAM", lambda: _return_vram(gpu, size))
+            left = _left(process, gpu)
+            if size > left:
+                refuse(errno.ENOMEM, f"{size} bytes of video memory, {left} are left of {gpu.name}")
+            own = not gpu.profile.host_share(process.kernel, process.host_bytes)
+            give_back = (lambda: _return_vram(gpu, size)) if own else (lambda: _return_host(process, size))
+            backing = Backing.new(process.linux, size, "VRAM", give_back)
             if process.tracks:
                 backing.track()
-            gpu.vram_used += size
+            if own:
+                gpu.vram_used += size
+            else:
+                process.host_used += size
         case _:
             if process.host_used + size > process.host_bytes:
                 refuse(errno.ENOMEM, f"{size} bytes of system memory, over the limit of {process.host_bytes}")

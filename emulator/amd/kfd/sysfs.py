@@ -70,7 +70,7 @@ class Sysfs:
         self._files: dict[str, str] = {}
         self._hidden: set[str] = set()
         """Paths that are refused with EPERM."""
-        self._kernel = kernel
+        self._kernel, self._host_bytes = kernel, host_bytes
         self._missing = 4096 if rejections.refuses("save area in sysfs") else 0
         """Bytes by which the stated size of the context-save area is too small (quirk `cwsr_sizes`)."""
         self._topology("generation_id", f"{_GENERATION}\n")
@@ -97,7 +97,8 @@ class Sysfs:
         profile, peers = gpu.profile, [other for other in gpus if other is not gpu and gpu.reaches(other)]
         xgmi = profile.xgmi_engines > 0
         area = profile.save_area(self._kernel)
-        banks = [(HeapType.FB_PUBLIC, profile.visible_bytes)]
+        shared = profile.host_share(self._kernel, self._host_bytes)
+        banks = [(HeapType.FB_PUBLIC, shared or profile.visible_bytes)]
         if not profile.large_bar:
             banks.append((HeapType.FB_PRIVATE, profile.vram_bytes - profile.visible_bytes))
         values = {
@@ -182,6 +183,8 @@ class Sysfs:
         profile = gpu.profile
         versions = {"GC": profile.gc_version, "NBIF": profile.nbif_version}
         for name, (number, bases) in _BLOCKS.items():
+            if name == "SDMA1" and profile.sdma_engines == 1:
+                continue
             major, minor, step = versions.get(name, profile.target.sdma)
             for instance in range(profile.xccs if name == "GC" else 1):
                 values = {

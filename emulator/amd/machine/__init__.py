@@ -42,7 +42,7 @@ def open_machine(
 ) -> AmdKernel:
     """Return the kernel of a machine with one emulated GPU for each profile name; "gfx1100" if there is none.
 
-    - `profiles`: "gfx1100", "gfx1201", "gfx942", "gfx942-cpx".
+    - `profiles`: "gfx1100", "gfx1151", "gfx1200", "gfx1201", "gfx942", "gfx942-cpx", "gfx950".
     - `linux`: the kernel's version: "6.1", "6.12" (the strictest), "6.12.107".
     - `engines`: execute the queues; None reports a doorbell as unsupported.
     - `seed`: chooses every order that hardware leaves undefined.
@@ -79,7 +79,7 @@ def open_machine(
     return AmdKernel(machine)
 
 
-TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx")
+TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx", "gfx1151", "gfx1200", "gfx950")
 LINUX: Final = ("6.1", "6.12", "6.12.107")
 _STRICTEST: Final = "6.12"
 """The version of Linux with the most checks, which is the default."""

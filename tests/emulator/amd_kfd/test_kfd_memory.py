@@ -110,6 +110,21 @@ def test_available_memory_counts_video_memory(caller: Caller) -> None:
         caller.memory(before + PAGE, VRAM)
 
 
+def test_memory_of_an_apu_is_the_hosts(machine: Callable[..., Caller]) -> None:
+    caller = machine("gfx1151")
+    layout = kfd.kfd_ioctl_get_available_memory_args
+    before = int(caller.call(Call.AVAILABLE_MEMORY, layout, gpu_id=caller.id).available)
+    memory = [caller.memory(1 << 20, flags, to=()) for flags in (VRAM, SYSTEM)]
+    left = int(caller.call(Call.AVAILABLE_MEMORY, layout, gpu_id=caller.id).available)
+    assert (before, before - left) == (32 << 30, 2 << 20)
+    assert caller.gpus[0].vram_used == 0
+    for one in memory:
+        caller.free(one)
+    assert caller.machine.process.host_used == 0
+    with pytest.raises(OutOfMemoryError):
+        caller.memory(before + PAGE, VRAM)
+
+
 def test_memory_is_reached_after_map_on_that_gpu_alone(machine: Callable[..., Caller]) -> None:
     caller = machine("gfx1100", "gfx1201")
     memory = caller.memory(PAGE, to=())

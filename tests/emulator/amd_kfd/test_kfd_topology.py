@@ -23,7 +23,7 @@ def properties(caller: Caller, node: int, root: str = ROOT, what: str = "") -> d
     return {name: int(value) for name, value in (line.split() for line in text.splitlines())}
 
 
-@pytest.mark.parametrize("name", ["gfx1100", "gfx1201", "gfx942"])
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1151", "gfx1200", "gfx1201", "gfx942", "gfx950"])
 def test_nodes_are_the_samples_of_the_facts(machine: Callable[..., Caller], name: str) -> None:
     got = properties(machine(name), 1)
     sample = amd_topology.SAMPLE_NODES[name]
@@ -64,6 +64,20 @@ def test_video_memory_is_the_sum_of_its_banks(caller: Caller) -> None:
     assert tuple(found[0]) == amd_topology.MEM_BANK_PROPERTIES
 
 
+@pytest.mark.parametrize(("linux", "size"), [("6.1", 512 << 20), ("6.12", 32 << 30)])
+def test_an_apu_has_its_carve_out_or_half_of_the_hosts_memory(
+    machine: Callable[..., Caller], linux: str, size: int
+) -> None:
+    bank = properties(machine("gfx1151", linux=linux), 1, what="mem_banks/0/")
+    assert (bank["heap_type"], bank["size_in_bytes"]) == (1, size)
+
+
+def test_an_apu_of_one_sdma_engine_has_one_in_its_discovery(machine: Callable[..., Caller]) -> None:
+    folder = amd_topology.IP_DISCOVERY.format(minor=128, die=0, block="GC", instance=0).rsplit("/GC/", 1)[0]
+    assert "SDMA1" not in machine("gfx1151").kernel.list_dir(folder)
+    assert "SDMA1" in machine("gfx1200").kernel.list_dir(folder)
+
+
 def test_render_nodes_have_the_minors_of_the_topology(machine: Callable[..., Caller]) -> None:
     caller = machine("gfx1100", "gfx1201", first_minor=130)
     minors = [properties(caller, node)["drm_render_minor"] for node in (1, 2)]
@@ -98,7 +112,9 @@ def test_a_hidden_gpu_cannot_be_read_opened_or_used(machine: Callable[..., Calle
     assert caller.kernel.read_file(f"{ROOT}/nodes/1/gpu_id")
 
 
-@pytest.mark.parametrize(("name", "count"), [("gfx1100", 1), ("gfx942", 8)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("gfx1100", 1), ("gfx1151", 1), ("gfx1200", 1), ("gfx942", 8), ("gfx950", 8)]
+)
 def test_ip_discovery_names_blocks_and_versions(
     machine: Callable[..., Caller], name: str, count: int
 ) -> None:
