@@ -118,9 +118,18 @@ def change(self: Kind, value: Any) -> Kind:
     not computed from others, and for a view of one, unless gradients are switched off (`Tensor.no_grad`).
     Where they are switched off, gradients of self flow as if nothing was written.
     """
-    if anyone() and not CUT:
+    if not anyone():
+        return _assign(self, value)
+    if not CUT:
         _refuse_leaf(self)
-    return _assign(self, value, traceless=bool(CUT) and anyone())
+        if isinstance(value, TensorBase) and wants(value) and value is not self:
+            value = recomputed(value)  # not the leaf itself: this tensor is computed from it
+    _assign(self, value, traceless=bool(CUT))
+    family: list[TensorBase] = [self, *others(self)]
+    for t in family:
+        if isinstance(t.recipe, Rebound):
+            t.recipe.kept = True
+    return self
 
 
 def _was_computed(t: TensorBase) -> bool:

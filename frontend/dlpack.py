@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from compiler.dtype import DType, by_name
 from frontend.device import Device
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.history import readable
+from frontend.evaluation.history import readable, realize_for_reading
 from frontend.evaluation.storage import read, stored
 from hcq.errors import UsageError
 
@@ -145,6 +145,7 @@ def exported(
     if copy is False and not shared:
         raise BufferError(f"DLPack: the memory of {e.device} is not the host's; allow a copy")
     owner: Any = self
+    realize_for_reading(self)
     owner.realize()
     e, leaf = readable(self)
     kind = c_uint8 * max(1, math.prod(e.shape) * e.dtype.itemsize)

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from frontend.evaluation.base import TensorBase
-from frontend.evaluation.realize import realize_one
+from frontend.evaluation.history import realize_for_reading
 from frontend.later import AT_ONCE, later
 from hcq.errors import UsageError
 
@@ -62,7 +62,7 @@ class Exchange(TensorBase):
         It is valid until the tensor is assigned to or freed. The device may still be computing the elements.
         Raises as `realize`.
         """
-        realize_one(self)
+        realize_for_reading(self)
         buffer = self.leaves[0].buffer
         buffer.live()
         address: int = buffer.va

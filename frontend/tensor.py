@@ -318,7 +318,8 @@ class Tensor(Methods, Exchange):
     def is_leaf(self) -> bool:
         """Whether the tensor has no history: it was made by the user, or needs no gradient."""
         cut = hasattr(self, "state") and self.state.past is KeptHistory.CUT  # a gradient
-        return cut or self.expr.op is PARAM or not transfer.flows(self)
+        made = self.expr.op is PARAM and not any(x.origin for x in self.leaves if x.__class__ is Leaf)
+        return cut or made or not transfer.flows(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.
@@ -492,7 +493,7 @@ class Tensor(Methods, Exchange):
         return found if dtype is None else found.astype(dtype)
 
     def __repr__(self) -> str:
-        return printing.shown(self, flowing=transfer.flows(self))
+        return printing.shown(self, flowing=not self.is_leaf)
 
     def __format__(self, spec: str) -> str:
         """Return the text of the only number of a tensor of shape (), and of any other as `str` does.

@@ -19,7 +19,7 @@ from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, Rebound, T, TensorBase
 from frontend.evaluation.expr import PARAM, Leaves, Part, TensorExpr
 from frontend.evaluation.gradient_state import wanting, written_since
-from frontend.evaluation.history import between, readable
+from frontend.evaluation.history import between, flowing_of, readable, realize_for_reading
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_one
 from frontend.evaluation.refresh import refresh
@@ -110,7 +110,7 @@ def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
         if not t.expr.dtype.is_float:
             return t, None
         if t.recipe.__class__ is Rebound:
-            realize_one(t)  # an assigned tensor has no history
+            realize_for_reading(t)
         elif t.epoch != EPOCH[0]:
             refresh(t)
         part = t.expr, t.leaves
@@ -125,5 +125,5 @@ def _wanted(part: tuple[Any, Leaves]) -> bool:
     leaves = set(part[1])
     marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
     moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}
-    written = any(leaf not in t.leaves for leaf, t in written_since(part[1]).items())
-    return written or bool(between(part, marked | moved))
+    through = tuple([part[1][i] for i in flowing_of(part[0])])
+    return bool(written_since(through) or between(part, marked | moved))

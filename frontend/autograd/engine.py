@@ -143,7 +143,7 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
 
     A moved leaf passes its gradient on when all its contributions are added up. The origin of a leaf has only
     older leaves, so the gradient of the youngest waiting leaf is complete. `moved` is ordered oldest first.
-    Raises `UsageError` for a leaf whose origin was released by an earlier backward.
+    Raises `UsageError` for a leaf whose origin was released.
     """
     found: list[T | None] = [None] * len(targets)
     waiting: dict[Leaf, T] = {}
@@ -159,8 +159,8 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
                 raise UsageError(
                     f"backward of {described(self)}: it was computed from a "
                     f"{leaf.origin.there.dtype.name} tensor of shape {leaf.origin.there.shape} "
-                    "whose backward has run and whose value was read: "
-                    "what that was computed from is gone\n"
+                    "whose value was read, and then its backward has run or what it was computed from was "
+                    "updated: its history is gone\n"
                     "hint: detach() it, or call backward once, on the sum"
                 )
             total = _sum(waiting.get(leaf), g)

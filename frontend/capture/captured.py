@@ -18,12 +18,12 @@ from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import EPOCH, FamilyLink, Rebound, TensorBase
 from frontend.evaluation.expr import PARAM, TensorExpr
 from frontend.evaluation.gradient_state import wants
-from frontend.evaluation.history import realize_for_reading
+from frontend.evaluation.history import realize_beside, realize_for_reading
 from frontend.evaluation.launch import KernelLaunch, assemble
 from frontend.evaluation.modes import CHANGES, Modes
 from frontend.evaluation.plan import verify_all
 from frontend.evaluation.printing import described
-from frontend.evaluation.realize import PENDING, pending, realize_many
+from frontend.evaluation.realize import PENDING, pending
 from frontend.evaluation.storage import Leaf, home_of, preserve
 from frontend.evaluation.trace import become
 from frontend.evaluation.views import link_of, others, owns, rederive_views, relate
@@ -348,4 +348,4 @@ def own(t: TensorBase) -> None:
 
 def settle() -> None:
     """Compute all pending assignments, as a replay reads the memory that they are stored in."""
-    realize_many(pending())
+    realize_beside((), pending())

@@ -41,13 +41,16 @@ class Rebound:
     `home` is the memory in which the pending value will be stored, a `frontend.evaluation.storage.Home`; None
     if nothing is pending. `version` is the version of the memory's contents that the tensor had. BORROWED
     instead: the memory belongs to another tensor of the same value, and an assignment must not overwrite it.
+    `kept`: an operation in place wrote the tensor, and its history is kept when its value is read; `assign`
+    ends it.
     """
 
-    __slots__ = ("home", "version")
+    __slots__ = ("home", "kept", "version")
 
     def __init__(self, home: Any, version: int = 0) -> None:
         self.home = home
         self.version = version
+        self.kept = False
 
 
 class KeptHistory(Enum):

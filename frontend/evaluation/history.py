@@ -5,16 +5,18 @@ flow through the tensor to one with requires_grad, the leaf keeps the expression
 (`frontend.evaluation.storage.LeafOrigin`), so that `backward` continues there. `realize()` keeps no history:
 gradients end at a realized tensor.
 
-A history is released with its leaf, after `backward` of its tensor, and when no tensor with requires_grad has
-a value any more from which it was computed, as after a step of an optimiser. Histories of the steps of a loop
-therefore form no chain. Assigned tensors keep no history.
+A history is released with its leaf, after `backward` of its tensor, and, when another value that was computed
+from it is read, once no tensor with requires_grad has the value any more from which it was computed, as after
+a step of an optimiser. Histories of the steps of a loop therefore form no chain. A gradient that would flow
+through a released history raises an error. A tensor that an operation in place changed keeps its history,
+too, and a copy of its old contents where the history needs them; `assign` ends it.
 
 Not here: realizing (`realize`). Next: `frontend.autograd.engine`, gradients. Decision: ADR 14.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from compiler.ir.ops import Ops
@@ -32,9 +34,9 @@ from frontend.evaluation.expr import (
     TensorExpr,
     inside,
 )
-from frontend.evaluation.gradient_state import anyone, wanting, written_since
+from frontend.evaluation.gradient_state import anyone, wanting, wants, written_since
 from frontend.evaluation.plan import CAPTURE, aliased, refuse
-from frontend.evaluation.realize import check_concrete, realize_one
+from frontend.evaluation.realize import check_concrete, realize_many, realize_one
 from frontend.evaluation.refresh import refresh
 from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
 
@@ -55,22 +57,57 @@ def realize_for_reading(t: TensorBase) -> None:
         realize_one(t)
         return
     with LOCK:
-        recipe = t.recipe
-        if t.expr.op is PARAM or (recipe.__class__ is Rebound and recipe.home is not None):
-            realize_one(t)
+        read = _Reading(t, _current())
+        realize_one(t)
+        read.done()
+
+
+def realize_beside(tensors: Sequence[TensorBase], others: Sequence[TensorBase]) -> None:
+    """Compute tensors in one launch with others, which keep their histories, as if their values were read.
+
+    Raises as `realize_many`.
+    """
+    with LOCK:
+        current = _current() if others and anyone() and CAPTURE.now is None else None
+        reads = [] if current is None else [_Reading(t, current) for t in others]
+        realize_many([*tensors, *others])
+        for read in reads:
+            read.done()
+
+
+class _Reading:
+    """A pending tensor that is about to be computed, and the history that its leaf gets."""
+
+    def __init__(self, t: TensorBase, current: set[Leaf]) -> None:
+        self.t = t
+        self.origin: LeafOrigin | None = None
+        self._before: tuple[Any, ...] = ()
+        """The leaves that may be the result's; not those of an overwritten memory, which would be copied."""
+        recipe: Any = t.recipe
+        assigned = recipe.__class__ is Rebound and recipe.home is not None
+        if t.expr.op is PARAM or not t.expr.dtype.is_float:
+            return
+        if recipe.__class__ is Rebound and (wants(t) or (assigned and not recipe.kept)):
             return
         check_concrete(t)
         if t.epoch != EPOCH[0]:
             refresh(t)
-        e, leaves = t.expr, t.leaves
-        past = _past(t)
-        kept = _kept(e, leaves) if past is KeptHistory.KEPT else ()
-        origin = LeafOrigin(next(NUMBERS), e.leaf, e, kept, read=True) if kept else None
-        if past is KeptHistory.SPENT:
-            origin = LeafOrigin(next(NUMBERS), e.leaf, e, (), read=True).after()
-        realize_one(t)
-        if t.leaves[0] not in leaves:
-            t.leaves[0].origin = origin
+        e, past = t.expr, _past(t)
+        kept = _kept(e, t.leaves, current) if past is KeptHistory.KEPT else ()
+        if kept or past is KeptHistory.SPENT:
+            origin = LeafOrigin(next(NUMBERS), e.leaf, e, kept, read=True)
+            self.origin = origin if kept else origin.after()
+            self._before = () if assigned else t.leaves
+
+    def done(self) -> None:
+        """Give the computed tensor its history."""
+        if self.origin is not None and self.t.leaves[0] not in self._before:
+            self.t.leaves[0].origin = self.origin
+
+
+def _current() -> set[Leaf]:
+    """Return the leaves of all tensors with requires_grad."""
+    return {leaf for t in wanting() for leaf in t.leaves}
 
 
 def readable(t: TensorBase) -> tuple[TensorExpr, Leaf]:
@@ -101,20 +138,25 @@ def _past(t: TensorBase) -> KeptHistory:
         return KeptHistory.KEPT
 
 
-def _kept(e: TensorExpr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+def _kept(e: TensorExpr, leaves: tuple[Any, ...], current: Collection[Leaf]) -> tuple[Any, ...]:
     """Return the leaves that the history of an expression keeps; () if no gradient can reach a tensor.
 
     A leaf through which no gradient flows is replaced by a copy without history.
     """
-    current = {leaf for t in wanting() for leaf in t.leaves} | set(written_since(leaves))
+    current = {*current, *written_since(leaves)}
+    spent: set[Leaf] = set()
     for leaf in behind(leaves):  # oldest first
         origin = leaf.origin
-        if not current.isdisjoint(origin.leaves) or origin.spent:
+        if not current.isdisjoint(origin.leaves):
             current.add(leaf)
+        elif origin.spent or not spent.isdisjoint(origin.leaves) or written_since(origin.leaves):
+            spent.add(leaf)
+            if origin.read and not origin.spent:
+                leaf.origin = origin.after()
         elif origin.read:
             leaf.origin = None  # it leads to no tensor with requires_grad any more
     flowing = flowing_of(e)
-    if not any(leaves[i] in current for i in flowing):
+    if not any(leaves[i] in current or leaves[i] in spent for i in flowing):
         return ()
     device = Device[e.device]
     return tuple(
@@ -132,8 +174,7 @@ def has_history(t: TensorBase) -> bool:
     through = [t.leaves[i] for i in flowing_of(t.expr)]
     if any([leaf.__class__ is Leaf and leaf.origin is not None for leaf in through]):  # noqa: C419 - few
         return True
-    current = {leaf for m in wanting() for leaf in m.leaves}
-    return not current.isdisjoint(through) or bool(written_since(tuple(through)))
+    return not _current().isdisjoint(through) or bool(written_since(tuple(through)))
 
 
 def flowing_of(e: TensorExpr) -> frozenset[int]:

@@ -28,6 +28,7 @@ from frontend.assignment import update
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes
 from frontend.evaluation.constants import stopped
+from frontend.evaluation.history import realize_beside
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending, realize_many
@@ -533,7 +534,9 @@ class Optimizer(ABC):
         Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
         """
         kept = [] if CAPTURE.now is not None else [grad_state.grad_of(p) for p in self.params]
-        realize_many([*self.schedule_step(), *others, *[cast("Tensor", g) for g in kept if g is not None]])
+        foreign = pending()  # what the program changed in place, whose gradients go on
+        found = [cast("Tensor", g) for g in kept if g is not None]
+        realize_beside([*self.schedule_step(), *others, *found], foreign)
         for p, g in zip(self.params, kept, strict=False):
             grad_state.state_of(p).used = g
 

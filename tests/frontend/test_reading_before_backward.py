@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from frontend import Tensor, nn
+from frontend import Tensor, nn, optim
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -172,6 +172,33 @@ def test_graphs_of_training_steps_are_not_chained() -> None:
     gc.collect()
     assert [ref() is not None for ref in leaves] == [False, False, True, True]
     assert total.numpy().shape == (2,)
+    with pytest.raises(UsageError, match="what it was computed from was updated: its history is gone"):
+        total.sum().backward()
+
+
+@pytest.mark.parametrize("updated", ["by an optimiser", "by hand", "by assign"])
+@pytest.mark.parametrize("place", ["in place", "as a new tensor"])
+@pytest.mark.parametrize("read", [0, 1])
+def test_a_mean_over_updated_values_passes_gradients_on(updated: str, place: str, read: int) -> None:
+    w, mean = leaf(1.0, 2.0), Tensor([0.0, 0.0])
+    optimiser = optim.SGD([w], lr=0.1)
+    for step in range(3):
+        w.grad = None
+        ((w - mean) ** 2).sum().backward()
+        now = mean.tolist() if read == step else mean.detach().tolist()
+        assert grad(w) == pytest.approx(
+            [2 * 0.9**step * (a - b) for a, b in zip(w.tolist(), now, strict=True)], rel=1e-5
+        )
+        if updated == "by an optimiser":
+            optimiser.step()
+        elif updated == "by hand":
+            with Tensor.no_grad():
+                w.sub_(0.1 * w.grad)
+        else:
+            w.assign((w - 0.1 * w.grad).detach())
+        mean = mean.lerp_(w, 0.1) if place == "in place" else mean.lerp(w, 0.1)
+        assert mean.requires_grad
+        assert not mean.is_leaf
 
 
 def test_a_detached_tensor_keeps_no_graph() -> None:
