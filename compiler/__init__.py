@@ -31,17 +31,12 @@ _HOMES = {
 
 __all__ = ["DType", "Ops", "ScheduleItem", "UOp", "Variable", "dtypes"]
 
+if not TYPE_CHECKING:  # type checkers know all names
 
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'compiler' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - keeps the import of this package cheap
+    def __getattr__(name: str) -> object:
+        from hcq.names import lazy  # noqa: PLC0415 - importing this package loads no other module
 
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+        return lazy(__name__, __all__, _HOMES)[0](name)
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        return sorted(__all__)

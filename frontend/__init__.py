@@ -22,6 +22,7 @@ from frontend.device import Device
 from frontend.device import DeviceName as device  # noqa: N813 - PyTorch's name
 from frontend.stats import stats
 from frontend.tensor import Tensor
+from hcq.names import AbsentNameError
 
 if TYPE_CHECKING:
     from frontend import nn, optim
@@ -57,6 +58,7 @@ def tensor(
 
 
 def __getattr__(name: str) -> Any:
+    """Return a name that loads later. Raises `AbsentNameError`."""
     functions = import_module("frontend.functions")
     if name in _PACKAGES:
         value: Any = import_module(f"frontend.{name}")
@@ -65,20 +67,13 @@ def __getattr__(name: str) -> Any:
     elif name in functions.NAMES:
         value = functions.find(name)
     else:
-        raise AttributeError(f"module 'frontend' has no attribute {name!r}{_nearest(name)}")
+        raise AbsentNameError("module 'frontend'", name, _places)
     globals()[name] = value
     return value
 
 
-def _nearest(name: str) -> str:
-    """Return a hint at an existing name that is like `name`; "" if there is none, and for private names."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for messages only
-
-    if not name.startswith("_"):
-        for place, names in (("", __dir__()), ("Tensor.", dir(Tensor))):
-            if near := get_close_matches(name, names, n=1):
-                return f"\nhint: did you mean {place}{near[0]}?"
-    return ""
+def _places() -> list[tuple[str, list[str]]]:
+    return [("", __dir__()), ("Tensor.", dir(Tensor)), ("nn.", dir(import_module("frontend.nn")))]
 
 
 def __dir__() -> list[str]:

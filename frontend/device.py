@@ -28,8 +28,7 @@ LOCK: Final = threading.RLock()
 """Held by a thread that plans, launches, differentiates or assigns. Acquired before locks of `hcq`."""
 SMALL: Final = 64
 """The most bytes of host data that are uploaded to a GPU as stores in front of its next launch."""
-_GPU_NAMES: Final = frozenset({"cuda", "gpu", "hip", "rocm"})
-"""What other frameworks call a GPU."""
+_LOOK: Final = "`python -m hcq` says what others need"
 _hooked: Final[list[bool]] = []
 
 
@@ -272,7 +271,7 @@ class Devices:
             try:
                 entry, index, variant = parse(self._gpu(name))
             except UsageError as error:
-                raise UsageError(f"{error}\nhint: this machine has {self.available()}") from None
+                raise UsageError(f"{error}\nhint: this machine has {self.available()}; {_LOOK}") from None
             found = entry.name + (f":{variant}" if variant else "") + (f":{index}" if index else "")
             self._names[name] = found
         return found
@@ -287,7 +286,9 @@ class Devices:
     def _gpu(self, name: str) -> str:
         """Return the name of the GPU that other frameworks call "cuda" or "gpu:1"; else the name itself."""
         kind, _, number = name.partition(":")
-        if kind not in _GPU_NAMES:
+        from hcq.registry import GPU_NAMES  # noqa: PLC0415 - as above
+
+        if kind not in GPU_NAMES:
             return name
         gpus, wanted = self.gpus(), int(number) if number.isdigit() else 0
         if wanted < len(gpus):
@@ -340,7 +341,7 @@ class Devices:
         try:
             device = hcq.open(name)
         except HcqError as error:
-            error.add_note(f"hint: this machine has {self.available()}")
+            error.add_note(f"hint: this machine has {self.available()}; {_LOOK}")
             raise
         if name == "auto":
             info = device.info

@@ -12,14 +12,15 @@ The first use of a class's member replaces the member by the loaded value, so la
 Type checkers take the first branch, and know the types. A fork waits until no other thread loads a module:
 the child would wait forever for the lock of an import that a thread of its parent had begun.
 
-Not here: the table of methods (`methods`). Next: `members`, whose methods load in this way.
+Not here: the table of methods (`methods`), names of packages that load later (`hcq.names`).
+Next: `members`, whose methods load in this way.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from threading import Condition, get_ident
 from typing import TYPE_CHECKING, Any
@@ -107,24 +108,6 @@ class _Later:
 def later(module: str) -> Any:
     """Return an object in place of a module: its attributes are `Item`s until the module is loaded."""
     return _Later(module)
-
-
-def lazy(package: str, every: list[str], homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Any]:
-    """Return `__getattr__` and `__dir__` of a package, some of whose names load when they are first used.
-
-    `homes` maps these names to their modules; a name that is the last part of its module means the module.
-    `every` are all names of the package.
-    """
-
-    def load(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(homes[name])
-        value = module if homes[name].endswith(f".{name}") else getattr(module, name)
-        setattr(sys.modules[package], name, value)
-        return value
-
-    return load, lambda: every
 
 
 def loaded(classes: Iterable[type]) -> dict[str, Any]:

@@ -147,21 +147,16 @@ _HOMES = {
     "registry": "devices drivers open",
     "signal": "Point Signal Stamp Timeline",
 }
-_HOME = {name: f".{home}" for home, names in _HOMES.items() for name in names.split()}
-_HOME |= {"Tensor": "frontend", "nn": "frontend"}
+_HOME = {name: f"hcq.{home}" for home, names in _HOMES.items() for name in names.split()}
+_HOME |= {"Tensor": "frontend", "nn": "frontend.nn"}
 """Name -> its module. `hcq.Tensor` and `hcq.nn` are the frontend's; `import *` leaves them out."""
 
+if not TYPE_CHECKING:  # type checkers know all names
 
-def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'hcq' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - loaded when first needed
+    def __getattr__(name: str) -> object:
+        from hcq.names import lazy  # noqa: PLC0415 - importing this package loads no module of it
 
-    value: object = getattr(import_module(home, __name__), name)
-    globals()[name] = value
-    return value
+        return lazy(__name__, _HOME, _HOME)[0](name)
 
-
-def __dir__() -> list[str]:
-    return [*__all__, "Tensor", "nn"]
+    def __dir__() -> list[str]:
+        return sorted(_HOME)

@@ -10,7 +10,6 @@ Not here: what the subcommands do; the report (`hcq.__main__`). Next: docs/tools
 
 from __future__ import annotations
 
-import difflib
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hcq.errors import HcqError, UnsupportedError
+from hcq.names import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -144,7 +144,7 @@ def _completion(words: Sequence[str]) -> int:
 
 
 def _refuse(seen: str, known: Sequence[str], example: str) -> int:
-    near = difflib.get_close_matches(seen, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"try: {example}"
+    near = nearest(seen, known)
+    hint = f"did you mean {near!r}?" if near else f"try: {example}"
     sys.stderr.write(f"error: wanted one of {', '.join(known)}; saw {seen!r}\nhint: {hint}\n")
     return REFUSED

@@ -9,7 +9,6 @@ Not here: what a driver implements (`driver`, docs/how-to/add-a-device.md), devi
 
 from __future__ import annotations
 
-import difflib
 import os
 import threading
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from hcq.config import config
 from hcq.device import Device
 from hcq.driver import DeviceInfo, Driver, DriverDevice
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.names import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ DRIVERS = (
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
 )
 
+GPU_NAMES = frozenset({"cuda", "gpu", "hip", "rocm"})
+"""What other frameworks call a GPU. `frontend.device` takes them; `open` takes names of drivers."""
 GROUP = "hcq.drivers"
 """Entry points of this group name drivers outside the table: `name = "module:attribute"`."""
 
@@ -206,9 +208,10 @@ def parse(name: str) -> tuple[DriverEntry, int, str | None]:
         entry = next((entry for entry in _registered() if entry.name == first), None)
     if entry is None or len(rest) > 2:
         names = [entry.name for entry in drivers()]
-        near = [known for known in names if first and known.startswith(first)]
-        near = near or difflib.get_close_matches(first, names, n=1)
-        hint = f"\nhint: did you mean {near[0]!r}?" if near and entry is None else ""
+        near = next((known for known in names if first and known.startswith(first)), nearest(first, names))
+        hint = f"\nhint: did you mean {near!r}?" if near and entry is None else ""
+        if first in GPU_NAMES:
+            hint = "\nhint: GPUs are called nv or amd; `python -m hcq` shows those of this machine"
         if first.endswith("-emu") and not _registered():
             hint = "\nhint: no distribution registers a device; install this one: pip install -e ."
         known = ", ".join(names)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.layouts.qmd import GROUP_ID_NVK, GROUP_ID_TINYGRAD, TYPE_GRID_CTA, TYPE_GRID_GPC_CGA
 from drivers.shared.choices import alternatives, known, read, value_text
+from hcq.names import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,8 +238,8 @@ def _unknown(part: str, name: str) -> str:
     if name in ALTERNATIVES:
         values = ", ".join(map(value_text, ALTERNATIVES[name]))
         return f"{part!r} is not an option of the NVIDIA driver: {name} takes {values}"
-    near = get_close_matches(name, (*ALTERNATIVES, *PRESETS), n=1)
-    guess = f" Did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, (*ALTERNATIVES, *PRESETS))
+    guess = f" Did you mean {near!r}?" if near else ""
     return (
         f"{part!r} is not an option of the NVIDIA driver.{guess}\n"
         f"hint: the options are: {known(ALTERNATIVES)}; the presets are: {', '.join(PRESETS)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frontend.later import lazy
+from hcq.names import lazy
 
 if TYPE_CHECKING:
     from frontend.autograd import functional

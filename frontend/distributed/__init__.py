@@ -16,8 +16,9 @@ Not here: queues and memory of one device (`hcq`). Next: `mesh`, `rules`; docs/m
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
+
+from hcq.names import lazy
 
 _NAMES: Final = {
     "collectives": "all_gather_of all_reduce_of all_to_all_of broadcast_of reduce_scatter_of send_to",
@@ -31,13 +32,8 @@ _NAMES: Final = {
         "get_world_size init_process_group is_available is_initialized recv reduce reduce_scatter_tensor send"
     ),
 }
-_HOMES: Final = {name: home for home, names in _NAMES.items() for name in names.split()}
+_HOMES: Final = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
 """Name -> its module, which loads when the name is first used."""
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - names of the table
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'frontend.distributed' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return value
+__getattr__, __dir__ = lazy(__name__, __all__, _HOMES)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frontend.later import lazy
 from frontend.nn import amp, state
 from frontend import optim
 from frontend.optim import schedules
@@ -55,6 +54,7 @@ from frontend.nn.pools import (
 )  # fmt: skip
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.optim.schedules import clip_grad_norm_, clip_grad_value_
+from hcq.names import lazy
 
 if TYPE_CHECKING:
     from frontend.nn import data, functional, init, microscaling, utils

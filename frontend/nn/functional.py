@@ -34,7 +34,8 @@ from frontend.arguments.checks import axis_of, repeated, sizes, whole
 from frontend.arguments.conversion import flag, number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-from collections.abc import Callable, Sequence
+from hcq.names import AbsentNameError
+from collections.abc import Callable, Iterable, Sequence
 
 if TYPE_CHECKING:
     from frontend.ops.convolutions import Sizes
@@ -291,6 +292,7 @@ answer_module(globals(), "frontend.nn.")
 
 
 def __getattr__(name: str) -> Any:
+    """Return a function that is made when first used. Raises `AbsentNameError`."""
     if name in METHODS or name in LAYERS:
         function = _of_method(name) if name in METHODS else _of_layer(name)
         globals()[name] = accepts_aliases(function)
@@ -302,7 +304,12 @@ def __getattr__(name: str) -> Any:
             getattr(import_module(home), name) if home else others.FUNCTIONS[name]
         )
         return globals()[name]
-    raise AttributeError(
-        f"module 'frontend.nn.functional' has no attribute {name!r}"
-        + (f"; there is Tensor.{name}, whose arguments may differ" if hasattr(Tensor, name) else "")
-    )
+    raise AbsentNameError("module 'frontend.nn.functional'", name, lambda: _places(name, others))
+
+
+def _places(name: str, others: Any) -> list[tuple[str, Iterable[str]]]:
+    """Return the functions of this module and the methods, those first that have the very name."""
+    own = {*__all__, *METHODS, *LAYERS, *others.FUNCTIONS, *others.LATER}
+    own |= {n for n, made in globals().items() if callable(made) and n[0].islower()}
+    found: list[tuple[str, Iterable[str]]] = [("", own), ("Tensor.", dir(Tensor))]
+    return found[::-1] if hasattr(Tensor, name) else found

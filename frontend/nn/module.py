@@ -36,6 +36,7 @@ from frontend.nn import state
 from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
+from hcq.names import AbsentNameError
 
 
 class Hooks:
@@ -294,8 +295,8 @@ class Module:
         return self.to("cpu")
 
     def cuda(self, device: int | None = None) -> Self:
-        """Move all tensors to an NVIDIA GPU: "nv" for None, else "nv:NUMBER"; return self. Raises as `to`."""
-        return self.to("nv" if device is None else f"nv:{whole(device, 'cuda, device')}")
+        """Move all tensors to a GPU of this machine, the first for None; return self. Raises as `to`."""
+        return self.to("cuda" if device is None else f"cuda:{whole(device, 'cuda, device')}")
 
     def float(self) -> Self:
         """Convert all floats to float32; return self."""
@@ -418,9 +419,10 @@ class Sequential(Module, list[Any]):
         self.append(module)
 
     def __getattr__(self, name: str) -> Any:
+        """Return a layer by its name. Raises `AbsentNameError`."""
         names = self.__dict__.get(NAMES, ())
         if name not in names:
-            raise AttributeError(f"{type(self).__name__} has no attribute and no layer {name!r}")
+            raise AbsentNameError(type(self).__name__, name, lambda: [("", names), ("", dir(self))])
         return self[names.index(name)]
 
     def __getitem__(self, i: Any) -> Any:
@@ -508,11 +510,10 @@ class ModuleDict(Module, dict[str, Any]):
     """
 
     def __getattr__(self, name: str) -> Any:
+        """Return a module by its name. Raises `AbsentNameError`."""
         if name in self:
             return self[name]
-        raise AttributeError(
-            f"ModuleDict has no attribute and no module {name!r}; it has {', '.join(self) or 'none'}"
-        )
+        raise AbsentNameError("ModuleDict", name, lambda: [("", self), ("", dir(self))])
 
 
 class CompiledModule(Module):

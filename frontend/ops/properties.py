@@ -47,10 +47,8 @@ def get_device(self: TensorBase) -> int:
 
 @converting
 def cuda(self: T, device: int | str | None = None) -> T:
-    """Return the value on an NVIDIA GPU: "nv" for None, "nv:1" for 1 and for "cuda:1". Raises as `to`."""
-    if isinstance(device, str):
-        return self.to(device.replace("cuda", "nv"))
-    return self.to("nv" if device is None else f"nv:{device}")
+    """Return the value on a GPU of this machine: the first for None, number 1 for 1. Raises as `to`."""
+    return self.to(device if isinstance(device, str) else "cuda" if device is None else f"cuda:{device}")
 
 
 def retain_grad(self: Any) -> None:

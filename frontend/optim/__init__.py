@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frontend.later import lazy
 from frontend.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from frontend.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
 from frontend.optim.layerwise import LAMB, LARS, Adafactor, Muon
 from frontend.optim.lbfgs import LBFGS
 from frontend.optim.optimiser import Group, Optimizer
+from hcq.names import lazy
 
 if TYPE_CHECKING:
     from frontend.optim import lr_scheduler, swa_utils

@@ -3,9 +3,9 @@
 Next: `schedules` and `frontend.torch.schedules`, where they are defined.
 """
 
-from frontend.later import lazy
 from frontend.optim import schedules
 from frontend.optim.schedules import Schedule as LRScheduler
+from hcq.names import lazy
 
 _LATER = ("ChainedScheduler", "CyclicLR", "MultiplicativeLR", "SequentialLR")
 _HERE = {n: v for n, v in vars(schedules).items() if n.endswith("LR") or n in schedules.OTHERS}

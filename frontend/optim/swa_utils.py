@@ -1,6 +1,6 @@
 """PyTorch's module `optim.swa_utils`; see `frontend.torch.averages`."""
 
-from frontend.later import lazy
+from hcq.names import lazy
 
 _AVERAGES = ("get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn")
 __all__ = ["SWALR", "AveragedModel", "update_bn", *_AVERAGES]  # noqa: F822, PLE0604 - they load later

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frontend.later import lazy
 from frontend.nn.state.gguf import GgufFile, gguf_load, gguf_open
 from frontend.nn.state.models import get_parameters, get_state_dict, load_state_dict
 from frontend.nn.state.safetensors import SafeFile, safe_load, safe_metadata, safe_open, safe_save
+from hcq.names import lazy
 
 if TYPE_CHECKING:
     from frontend.nn.state.checkpoints import torch_load
