@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
+from compiler.dtype import dtypes
 from frontend.arguments.conversion import shown
 from frontend.later import later
 from hcq.errors import HcqError, UsageError, UsageTypeError
@@ -271,6 +272,9 @@ class Devices:
             try:
                 entry, index, variant = parse(self._gpu(name))
             except UsageError as error:
+                if name in vars(dtypes):
+                    hint = f"hint: .to(dtype={name!r})"
+                    raise UsageError(f"wanted a device, saw the dtype {name!r}\n{hint}") from None
                 raise UsageError(f"{error}\nhint: this machine has {self.available()}; {_LOOK}") from None
             found = entry.name + (f":{variant}" if variant else "") + (f":{index}" if index else "")
             self._names[name] = found

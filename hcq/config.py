@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hcq.errors import CacheWarning, UsageError, UsageTypeError
+from hcq.names import nearest
 
 
 def _flag(name: str, text: str) -> bool:
@@ -239,9 +240,13 @@ def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> P
 def read(environment: Mapping[str, str], *, home_of_user: Callable[[], str] = _home_of_user) -> Config:
     """Return the settings of `environment`; an empty variable counts as absent.
 
-    Raises `UsageError` for an invalid one.
+    Raises `UsageError` for an invalid one, and for a name that differs from a setting's by a slip.
     """
     values: dict[str, Any] = {}
+    known = [item.metadata["variable"] for item in fields(Config)]
+    for name in environment:
+        if name.startswith("HCQ_") and name not in known and (near := nearest(name, known, alike=0.85)):
+            raise UsageError(f"no setting is called {name}\nhint: did you mean {near}?")
     for item in fields(Config):
         name, take = item.metadata["variable"], item.metadata["take"]
         text = environment.get(name, "")

@@ -13,13 +13,16 @@ from typing import Any, TypeAlias
 Places: TypeAlias = Callable[[], Iterable[tuple[str, Iterable[str]]]]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that differs in the case of letters alone, else the most like it, else ""."""
+def nearest(name: str, known: Iterable[str], *, alike: float = 0.6) -> str:
+    """Return the known name that differs in the case of letters alone, else the most like it, else "".
+
+    `alike` is the least ratio of `difflib`: 1 for equal names, 0 for names without a common letter.
+    """
     from difflib import get_close_matches  # noqa: PLC0415 - for messages only
 
     names = list(known)
     same = [one for one in names if one.lower() == name.lower()]
-    return next(iter(same or get_close_matches(name, names, n=1)), "")
+    return next(iter(same or get_close_matches(name, names, n=1, cutoff=alike)), "")
 
 
 class AbsentNameError(AttributeError):

@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from hcq.errors import UsageError, UsageTypeError
+from hcq.names import nearest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,7 +101,11 @@ def check_call(what: str, fn: Callable[..., Any], args: Any, names: Any) -> insp
         plain = [
             str(p.replace(annotation=p.empty)) for n, p in own.parameters.items() if n not in {"self", "cls"}
         ]
-        raise UsageTypeError(f"{what}: {error}; its arguments are {', '.join(plain) or 'none'}") from None
+        unknown = next((n for n in names if n not in own.parameters), "")
+        near = nearest(unknown, [n for n in own.parameters if n not in {"self", "cls"}])
+        hint = f"\nhint: did you mean {near}=?" if near else ""
+        text = f"{what}: {error}; its arguments are {', '.join(plain) or 'none'}{hint}"
+        raise UsageTypeError(text) from None
 
 
 def accepts_aliases(fn: Callable[P, R]) -> Callable[P, R]:

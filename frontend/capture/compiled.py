@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from frontend.arguments.conversion import shown
 from frontend.capture.guards import NameWatch
 from frontend.capture.jit import TinyJit, tensors_of
 from frontend.containers import NUMBERS, alike, flattened, others_of
@@ -33,7 +34,7 @@ from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import CUT
 from frontend.later import AT_ONCE, later
 from hcq.config import config
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if AT_ONCE:
     from frontend.capture import histories
@@ -284,11 +285,13 @@ def compile(
     `fullgraph` raises `UsageError` where the function cannot be captured; else it runs as it is then. Of
     `options`, "recompile_limit" is the most recompilations, 8 without it. `disable` returns the model itself.
     `dynamic`, `backend` and `mode` have no effect: each shape is compiled for itself. A module becomes one
-    with the attribute `_orig_mod`, through which all else is read.
+    with the attribute `_orig_mod`, through which all else is read. Raises `UsageTypeError` for no function.
     """
     if model is None:
         return partial(compile, fullgraph=fullgraph, options=options, disable=disable)
     del dynamic, backend, mode
+    if not callable(model):
+        raise UsageTypeError(f"compile: wanted a function or a module, saw {shown(model)}")
     if disable:
         return model
     made = Compiled(model, fullgraph=fullgraph, limit=(options or {}).get("recompile_limit", LIMIT))

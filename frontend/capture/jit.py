@@ -48,6 +48,7 @@ from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
+from frontend.arguments.conversion import shown
 from frontend.assignment import LEAVING
 from frontend.capture.captured import Captured, own, settle
 from frontend.capture.recording import Capture, captured_form, refuse_leftovers, results_of
@@ -77,7 +78,7 @@ from frontend.later import AT_ONCE, later
 from frontend.symbolic.tensor import SymbolicTensor
 from frontend.tensor import Tensor
 from hcq.config import config
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if AT_ONCE:
     from frontend.capture import files, guards
@@ -179,6 +180,8 @@ class TinyJit(Generic[P, R]):
     """
 
     def __init__(self, fn: Callable[P, R]) -> None:
+        if not callable(fn):
+            raise UsageTypeError(f"TinyJit: wanted a function, saw {shown(fn)}\nhint: @TinyJit above its def")
         self.fn = fn
         self.calls = 0
         """Calls since the function was made or reset; 2 or more: it is captured.

@@ -36,7 +36,7 @@ from frontend.nn import state
 from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-from hcq.names import AbsentNameError
+from hcq.names import AbsentNameError, nearest
 
 
 class Hooks:
@@ -135,7 +135,11 @@ class Module:
 
     def forward(self, *args: Any, **names: Any) -> Any:  # noqa: ARG002 - a subclass uses them
         """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
-        raise UsageError(f"{type(self).__name__} defines no forward()")
+        near = nearest("forward", vars(type(self)))
+        hint = f"\nhint: did you mean {near} to be forward?" if near else ""
+        if isinstance(self, (list, dict)):
+            hint = "\nhint: call its modules one by one, or make it a Sequential"
+        raise UsageError(f"{type(self).__name__} defines no forward(){hint}")
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Yield (dotted name, module) for this module and all modules inside it, each once."""
@@ -405,7 +409,12 @@ class Sequential(Module, list[Any]):
             self.__dict__[NAMES], layers = list(layers[0]), tuple(layers[0].values())
         wrong = next((layer for layer in layers if not callable(layer)), None)
         if wrong is not None:
-            raise UsageError(f"Sequential: wanted layers, saw one of type {type(wrong).__name__}")
+            hint = "\nhint: give layers one by one: Sequential(*layers)" if isinstance(wrong, list) else ""
+            raise UsageError(f"Sequential: wanted layers, saw one of type {type(wrong).__name__}{hint}")
+        kind = next((one for one in layers if isinstance(one, type) and issubclass(one, Module)), None)
+        if kind is not None:
+            name = kind.__name__
+            raise UsageError(f"Sequential: wanted layers, saw the class {name}; make one: {name}()")
         super().__init__(layers)
 
     def add_module(self, name: str, module: Module | None) -> None:

@@ -201,6 +201,16 @@ def _weighed_loss(self: T, target: T, weight: T, ignore_index: int, reduction: R
     return _reduced(found, reduction, factor)
 
 
+def _alike(what: str, x: T, target: T) -> tuple[T, T]:
+    """Return two tensors of one shape as floats of one dtype. Raises `UsageError` for other shapes."""
+    wanted = x.expr.shape
+    seen = target.expr.shape if hasattr(target, "expr") else wanted
+    if seen != wanted:
+        hint = f"\nhint: target.reshape({wanted})" if math.prod(seen) == math.prod(wanted) else ""
+        raise UsageError(f"{what}: wanted a target of the shape {wanted}, saw {seen}{hint}")
+    return agree(what, x, target, floats=True)
+
+
 @composite
 def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the cross entropy of probabilities with targets between 0 and 1.
@@ -208,9 +218,9 @@ def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
     Logarithms are at least -100, as in PyTorch, so the loss of an element is at most 100. A probability
     outside 0..1 gives NaN.
 
-    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
+    `reduction`: "mean", "sum", or "none" for each element. Raises `UsageError` for another shape of `target`.
     """
-    x, goal = agree("binary_crossentropy", self, target, floats=True)
+    x, goal = _alike("binary_crossentropy", self, target)
     logs, others = clip(log(x), -100.0), clip(log1p(neg(x)), -100.0)
     value = sub(mul(sub(goal, 1.0), others), mul(goal, logs))
     return _reduced(ruled("cross_entropy_of_two", value, x, goal), reduction)
@@ -225,11 +235,11 @@ def binary_crossentropy_logits(
     `pos_weight` multiplies the term of the target, -target * log(sigmoid(self)); `weight` multiplies each
     element. Both broadcast.
 
-    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
+    `reduction`: "mean", "sum", or "none" for each element. Raises `UsageError` for another shape of `target`.
     """
     from frontend.ops.activation import softplus  # noqa: PLC0415 - used by this loss only
 
-    x, goal = agree("binary_crossentropy_logits", self, target, floats=True)
+    x, goal = _alike("binary_crossentropy_logits", self, target)
     if pos_weight is not None:
         heavy = add(mul(sub(pos_weight, 1.0), goal), 1.0)
         value = add(mul(rsub(goal, 1.0), x), mul(heavy, softplus(neg(x))))

@@ -342,7 +342,8 @@ class Optimizer(ABC):
             )
             warnings.warn(text, stacklevel=2)
         if not every:
-            raise UsageError("an optimiser needs at least one tensor")
+            hint = "hint: are the layers of the model attributes? a generator is empty once it was used"
+            raise UsageError(f"an optimiser needs at least one tensor\n{hint}")
         kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and grad_state.wants(p))]
         self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
         known = {id(p) for p in (*self.params, *self.buffers)}
@@ -614,7 +615,9 @@ def _tensors(params: Any) -> list[Tensor]:
     every = list(params) if several else []
     if not several or not all(isinstance(p, Tensor) for p in every):
         kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__
-        raise UsageTypeError(f"an optimiser needs a list of tensors, saw {kinds}")
+        raise UsageTypeError(
+            f"an optimiser needs a list of tensors, saw {kinds}\nhint: a model has them as model.parameters()"
+        )
     return every
 
 

@@ -22,11 +22,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arguments.aliases import answer_class, check_call
-from frontend.arguments.conversion import flag
+from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
 from frontend.evaluation.plan import refuse
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.optim.optimiser import Group, Optimizer
@@ -62,6 +62,8 @@ def _from_start(init: Callable[..., None]) -> Callable[..., None]:
             raise UsageError(f"last_epoch: wanted -1, saw {last_epoch}; load_state_dict resumes")
         if "settings" not in vars(self):
             bound = check_call(type(self).__name__, init, (self, optimizer, *args), names)
+            if not hasattr(optimizer, "param_groups"):
+                raise UsageTypeError(f"{type(self).__name__}: wanted an optimiser, saw {shown(optimizer)}")
             bound.apply_defaults()
             self.settings = dict(list(bound.arguments.items())[2:])
         init(self, optimizer, *args, **names)
@@ -481,7 +483,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
     """Scale gradients so that the `norm_type`-norm of all their elements is at most `max_norm`.
 
     Return the norm before. Nothing is computed, so it may be captured with the step. Raises `UsageError` when
-    no parameter has a gradient, and for a negative max_norm.
+    no parameter has a gradient, and for a negative max_norm; `UsageTypeError` for no tensors.
     """
     every = _with_gradients(parameters)
     norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
@@ -501,7 +503,10 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
             t.grad = t.grad.detach().clip(-limit, limit)
 
 
-def _with_gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+def _with_gradients(parameters: Any) -> list[Tensor]:
+    if not isinstance(parameters, Iterable):
+        hint = "give the list of tensors, for a model model.parameters()"
+        raise UsageTypeError(f"clipping gradients: wanted tensors, saw {shown(parameters)}\nhint: {hint}")
     every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     found = [t for t in every if t.grad is not None]
     if not found:

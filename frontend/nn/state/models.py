@@ -119,9 +119,12 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
 
     Values are cast to the dtype and moved to the device of their target, and computed. Without `strict`,
     missing and unknown names are left out. Raises `UsageError` for missing and unknown names with `strict`,
-    and for a value of another shape; `UsageTypeError` for a value that is no tensor. Nothing is assigned
-    then.
+    and for a value of another shape; `UsageTypeError` for no mapping and a value that is no tensor. Nothing
+    is assigned then.
     """
+    if not hasattr(state, "items"):
+        hint = "frontend.load(path) reads them from a file; model.state_dict() are those of a model"
+        raise UsageTypeError(f"load_state_dict: wanted tensors by name, saw {shown(state)}\nhint: {hint}")
     own = get_state_dict(model)
     missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
     if strict and (missing or extra):

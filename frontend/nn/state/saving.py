@@ -8,6 +8,7 @@ Not here: safetensors (`safetensors`). Next: `checkpoints`, reading.
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import zipfile
@@ -125,7 +126,7 @@ def save(data: Any, file: str | Path | IO[bytes]) -> None:
     Tensors are computed and copied, each with memory of its own. For a path, a new file is written completely
     before it replaces an older one. Raises `UsageTypeError`, which names the value, for anything else, and
     `UnsupportedError` for a dtype that the format lacks, before anything is written; `OSError` when the file
-    cannot be written, and as `Tensor.realize`.
+    cannot be written, `FileNotFoundError` without its folder, and as `Tensor.realize`.
     """
     storages: list[bytes] = []
     described, packed = _described(data, storages, "data"), BytesIO()
@@ -134,6 +135,9 @@ def save(data: Any, file: str | Path | IO[bytes]) -> None:
         _write(file, packed.getvalue(), storages)
         return
     path = os.fspath(file)
+    folder = os.path.dirname(path) or "."  # noqa: PTH120 - any path
+    if not os.path.isdir(folder):  # noqa: PTH112 - as above
+        raise FileNotFoundError(errno.ENOENT, "save: there is no such folder; make it first", path)
     beside = f"{path}.{os.getpid()}.part"
     try:
         with open(beside, "wb") as out:  # noqa: PTH123 - any path

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from compiler.dtype import DType
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+from hcq.names import nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,10 @@ class Contents(io.BufferedReader):
     """
 
     def __init__(self, path: str | Path, kind: str) -> None:
-        super().__init__(io.FileIO(path))
+        try:
+            super().__init__(io.FileIO(path))
+        except OSError as error:
+            raise _refused(error, path, kind) from None
         self.path, self.size = path, self.seek(0, 2)
         self.seek(0)
         if not self.size:
@@ -93,6 +97,14 @@ class Contents(io.BufferedReader):
         """
         rest = max(0, self.size - self.tell())
         return super().read(rest if size is None or size < 0 else min(size, rest))
+
+
+def _refused(error: OSError, path: str | Path, kind: str) -> OSError:
+    """Return an error of its class with what was wanted, and the names beside a file that does not exist."""
+    folder, name = os.path.split(os.fspath(path))
+    near = nearest(name, os.listdir(folder or ".")) if os.path.isdir(folder or ".") else ""  # noqa: PTH112, PTH208 - any path
+    hint = f"; did you mean {near}?" if near and near != name else ""
+    return OSError(error.errno, f"wanted a {kind}, saw: {error.strerror}{hint}", os.fspath(path))
 
 
 def count_of(shape: tuple[int, ...]) -> int:

@@ -1,0 +1,275 @@
+"""Typical mistakes of a newcomer: each message has what was wanted, what was seen, what to try.
+
+A row is (mistake, class of the error, words that the message has). The words were chosen from what a newcomer
+typed and needs to know. Not here: names that do not exist (tests/hcq/test_names.py).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import frontend
+import hcq
+import interop
+from frontend import Tensor, TinyJit, nn, optim
+from frontend.nn import functional
+from hcq.config import read
+from hcq.errors import HcqError, OutOfMemoryError, UsageError, UsageIndexError, UsageTypeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+X = Tensor.ones(2, 3)
+
+
+class _Misspelt(nn.Module):
+    def forwrd(self, x: Tensor) -> Tensor:
+        return x
+
+
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.layer(x)
+
+
+def _captured(fn: Callable[..., Any], *calls: tuple[Any, ...]) -> None:
+    jit = TinyJit(fn)
+    for args in calls:
+        jit(*args)
+
+
+def _ones(*sizes: int) -> Tensor:
+    return Tensor.ones(*sizes).contiguous().realize()
+
+
+def _optimised_without_backward() -> None:
+    optim.SGD(_Net().parameters(), lr=0.1).step()
+
+
+def _changed_in_place() -> None:
+    weight = Tensor.ones(3, requires_grad=True)
+    weight += 1
+
+
+def _changed_expanded_view() -> None:
+    view = _ones(1, 3).expand(4, 3)
+    view += 1
+
+
+def _gradient_in_capture() -> None:
+    weight = Tensor.ones(3, requires_grad=True)
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        loss = (x * weight).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        step(_ones(3))
+
+
+def _closed_device() -> None:
+    device = hcq.open("cpu")
+    device.close()
+    device.alloc(16)
+
+
+def _closed_buffer() -> None:
+    with hcq.open("cpu") as device:
+        buffer = device.alloc(16)
+        buffer.close()
+        device.compute.submit(device.compute.record().fill(buffer, 0))
+
+
+def _with_device(use: Callable[[hcq.Device], object]) -> None:
+    with hcq.open("cpu") as device:
+        use(device)
+
+
+MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]]] = [
+    ("factors that do not fit", lambda: X @ X, UsageError, ("(2, 3)", "must equal")),
+    ("sizes that differ", lambda: X + Tensor.ones(2, 4), UsageError, ("(2, 3)", "(2, 4)", "broadcast")),
+    ("reshape to another size", lambda: X.reshape(4, 2), UsageError, ("6 elements", "8")),
+    ("cat of other rows", lambda: frontend.cat([X, Tensor.ones(2, 4)]), UsageError, ("(2, 4)", "equal")),
+    ("layer of another width", lambda: nn.Linear(5, 1)(X), UsageError, ("5 inputs", "(2, 3)")),
+    ("image without channels", lambda: nn.Conv2d(3, 4, 3)(Tensor.ones(1, 8, 8)), UsageError, ("3 channels",)),
+    ("axis that is not there", lambda: X.sum(2), UsageIndexError, ("no axis 2", "-2..1")),
+    ("row that is not there", lambda: X[5], UsageIndexError, ("index 5", "2 elements")),
+    ("index by a float", lambda: X[Tensor([1.0])], UsageIndexError, ("integers", "float32", "cast")),
+    ("ragged lists", lambda: Tensor([[1, 2], [3]]), UsageError, ("differ in length", "equal")),
+    ("texts as data", lambda: Tensor(["a"]), UsageError, ("numbers", "'a'", "str")),
+    ("array of objects", lambda: Tensor(np.array([None])), UsageError, ("object", "astype")),
+    ("dtype misspelt", lambda: Tensor.ones(2, dtype="flaot32"), UsageError, ("'flaot32'", "float32")),
+    ("complex numbers", lambda: Tensor(np.ones(2, np.complex64)), UsageError, ("complex64", "convert")),
+    ("words as floats", lambda: nn.Embedding(9, 4)(Tensor.ones(2)), UsageTypeError, ("integers", "cast")),
+    (
+        "classes as floats",
+        lambda: functional.cross_entropy(X, Tensor.ones(2)),
+        UsageError,
+        ("integer targets (2,)", "float32"),
+    ),
+    (
+        "target with one axis more",
+        lambda: nn.BCELoss()(Tensor.ones(3), Tensor.ones(3, 1)),
+        UsageError,
+        ("wanted a target of the shape (3,)", "(3, 1)", "reshape"),
+    ),
+    ("item of several", X.item, UsageError, ("one element", "(2, 3)")),
+    ("truth of several", lambda: bool(X > 0), UsageError, ("one element", "any()")),
+    ("gradient of integers", lambda: Tensor([1], requires_grad=True), UsageError, ("int64", "float()")),
+    (
+        "GPU that is not here",
+        lambda: Tensor.ones(2, device="cuda:63"),
+        UsageError,
+        ("nv or amd", "has", "hcq`"),
+    ),
+    ("accelerator of others", lambda: hcq.open("tpu"), UsageError, ("'tpu'", "drivers:", "cpu")),
+    ("dtype as a device", lambda: X.to("float16"), UsageError, ("dtype 'float16'", "dtype=")),
+    ("number as a device", lambda: Tensor.ones(2, device=0), UsageTypeError, ("'cpu'", "saw 0")),  # type: ignore[arg-type]
+    ("backward of many", (Tensor.ones(2, requires_grad=True) * 2).backward, UsageError, ("(2,)", "sum()")),
+    ("backward of constants", X.sum().backward, UsageError, ("requires_grad", "make one")),
+    ("step without backward", _optimised_without_backward, UsageError, ("gradient", "backward()")),
+    ("change of a parameter", _changed_in_place, UsageError, ("in place", "no_grad")),
+    ("change of repeated rows", _changed_expanded_view, UsageError, ("ambiguous", "clone()")),
+    ("model for its parameters", lambda: optim.Adam(_Net()), UsageTypeError, ("Net", "parameters()")),  # type: ignore[arg-type]
+    ("no parameters", lambda: optim.Adam([]), UsageError, ("at least one", "attributes")),
+    ("rate as a text", lambda: optim.Adam([X], lr="1"), UsageTypeError, ("lr", "number", "'1'")),  # type: ignore[arg-type]
+    (
+        "schedule of a number",
+        lambda: optim.lr_scheduler.StepLR(0.1, 5),
+        UsageTypeError,
+        ("wanted an optimiser", "0.1"),
+    ),
+    (
+        "clip a model",
+        lambda: nn.utils.clip_grad_norm_(_Net(), 1.0),
+        UsageTypeError,
+        ("tensors", "parameters()"),
+    ),
+    ("forward misspelt", lambda: _Misspelt()(X), UsageError, ("no forward()", "forwrd")),
+    ("call of a list", lambda: nn.ModuleList([nn.ReLU()])(X), UsageError, ("one by one", "Sequential")),
+    ("list in a list", lambda: nn.Sequential([nn.ReLU()]), UsageError, ("one by one", "list")),
+    ("class for a layer", lambda: nn.Sequential(nn.ReLU), UsageError, ("class ReLU", "ReLU()")),
+    ("two inputs for one", lambda: _Net()(X, X), UsageTypeError, ("too many", "arguments are x")),
+    ("argument misspelt", lambda: nn.Linear(3, 4, baias=False), UsageTypeError, ("baias", "mean bias=")),  # type: ignore[call-arg]
+    ("axis misspelt", lambda: X.sum(1, keepdin=True), UsageTypeError, ("keepdin", "mean keepdim=")),
+    ("weights of another model", lambda: _Net().load_state_dict({"w": X}), UsageError, ("missing", "['w']")),
+    ("file for weights", lambda: _Net().load_state_dict("m.pt"), UsageTypeError, ("'m.pt'", "load(path)")),  # type: ignore[arg-type]
+    ("model for data", lambda: frontend.save(_Net(), "m.pt"), UsageTypeError, ("numbers", "state_dict()")),
+    (
+        "value read in a capture",
+        lambda: _captured(lambda x: x + x.sum().item(), (_ones(3),), (_ones(3),)),
+        UsageError,
+        ("captured function", "outside"),
+    ),
+    (
+        "other shape in a replay",
+        lambda: _captured(lambda x: x + 1, (_ones(3),), (_ones(3),), (_ones(4),)),
+        UsageError,
+        ("float32[3]", "float32[4]", "pad"),
+    ),
+    (
+        "other number in a replay",
+        lambda: _captured(lambda x, k: x + k, *[(_ones(3), k) for k in range(3)]),
+        UsageError,
+        ("captured with", "called with", "tensors"),
+    ),
+    (
+        "gradient left by a replay",
+        _gradient_in_capture,
+        UsageError,
+        ("gradient", "inside"),
+    ),
+    ("capture of a number", lambda: TinyJit(5), UsageTypeError, ("function", "saw 5", "def")),  # type: ignore[arg-type]
+    ("compile a number", lambda: frontend.compile(3), UsageTypeError, ("function or a module", "saw 3")),
+    ("closed device", _closed_device, UsageError, ("cpu:0", "closed")),
+    ("closed buffer", _closed_buffer, UsageError, ("16 bytes", "closed")),
+    ("size as a text", lambda: _with_device(lambda d: d.alloc("4k")), UsageError, ("bytes", "'4k'")),  # type: ignore[arg-type]
+    (
+        "more memory than there is",
+        lambda: _with_device(lambda d: d.alloc(1 << 60)),
+        OutOfMemoryError,
+        ("TiB", "may use"),
+    ),
+    (
+        "bytes for a kernel",
+        lambda: _with_device(lambda d: d.load(b"x")),
+        UsageTypeError,
+        ("KernelImage", "interop"),
+    ),  # type: ignore[arg-type]
+    (
+        "kernel file that is not there",
+        lambda: _with_device(lambda d: interop.load(d, "nope.ptx", entry="x")),
+        UsageError,
+        ("path", "nope.ptx"),
+    ),
+    ("cpu device that is not there", lambda: hcq.open("cpu:99"), UsageError, ("cpu:0", "HCQ_CPU_DEVICES")),
+    ("emulated GPU of nobody", lambda: hcq.open("nv-emu:sm_10"), UsageError, ("'sm_10'", "sm_90")),
+    ("setting misspelt", lambda: read({"HCQ_VALDIATE": "1"}), UsageError, ("HCQ_VALDIATE", "HCQ_VALIDATE")),
+    ("setting of words", lambda: read({"HCQ_VALIDATE": "yes"}), UsageError, ("0 or 1", "'yes'")),
+    ("seed of letters", lambda: read({"HCQ_SEED": "abc"}), UsageError, ("whole number", "'abc'")),
+]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "kind", "words"), [row[1:] for row in MISTAKES], ids=[r[0] for r in MISTAKES]
+)
+def test_the_message_says_what_was_wanted_and_seen(
+    mistake: Callable[[], object], kind: type[Exception], words: tuple[str, ...]
+):
+    assert issubclass(kind, HcqError)
+    with pytest.raises(kind) as caught:
+        mistake()
+    text = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+    assert [word for word in words if word not in text] == [], text
+
+
+def test_there_are_at_least_forty_mistakes_each_once():
+    assert len({row[0] for row in MISTAKES}) == len(MISTAKES) >= 40
+
+
+@pytest.mark.parametrize(
+    ("load", "wanted"),
+    [
+        (frontend.load, "PyTorch checkpoint"),
+        (nn.state.safe_load, "safetensors file"),
+        (nn.state.gguf_load, "GGUF file"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named_with_the_one_beside_it(
+    tmp_path: Path, load: Callable[[str], object], wanted: str
+):
+    (tmp_path / "model.bin").write_text("hello")
+    with pytest.raises(FileNotFoundError, match=f"wanted a {wanted}.*did you mean model\\.bin"):
+        load(str(tmp_path / "modle.bin"))
+    with pytest.raises(IsADirectoryError, match=f"wanted a {wanted}"):
+        load(str(tmp_path))
+    with pytest.raises(UsageError, match=r"model\.bin is no"):
+        load(str(tmp_path / "model.bin"))
+
+
+def test_a_file_in_a_folder_that_is_not_there_is_not_saved(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match="no such folder; make it first"):
+        frontend.save({"x": X}, tmp_path / "weights" / "x.pt")
+
+
+def test_a_program_ends_with_the_message_for_a_misspelt_setting():
+    program = "from frontend import Tensor; print(Tensor([1.0]).tolist())"
+    environment = {**os.environ, "HCQ_DEVCE": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("no setting is called HCQ_DEVCE\nhint: did you mean HCQ_DEVICE?\n")
