@@ -261,4 +261,5 @@ def _show(ast: UOp, kernel: CompiledKernel, level: int, *, cached: bool) -> None
     if level >= (3 if cached else 1):
         from compiler import show  # noqa: PLC0415  # rarely needed
 
-        show.report(show.kernel(ast, kernel.image, level=level, cached=cached, colour=sys.stderr.isatty()))
+        colour = sys.stderr.isatty() and not config().plain
+        show.report(show.kernel(ast, kernel.image, level=level, cached=cached, colour=colour))

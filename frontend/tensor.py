@@ -495,6 +495,9 @@ class Tensor(Methods, Exchange):
     def __repr__(self) -> str:
         return printing.shown(self, flowing=not self.is_leaf)
 
+    def _repr_html_(self) -> str:
+        return printing.table(self)
+
     def __format__(self, spec: str) -> str:
         """Return the text of the only number of a tensor of shape (), and of any other as `str` does.
 

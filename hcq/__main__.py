@@ -76,6 +76,11 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _wrapped(f"  {item.name:18s} ", item.meaning + default)
         if item.value:
             yield f"  {'':18s} set: {item.value}"
+    if report.shared:
+        yield from ("", "Names that other distributions have, too")
+    for shared in report.shared:
+        text = f"of {', '.join(shared.others)}: `import {shared.name}` may find it. Cure: {shared.cure}"
+        yield from _wrapped(f"  {shared.name:18s} ", text)
     yield from ("", "Packages")
     for package in report.packages:
         yield f"  {package.name:18s} {package.version or f'absent. Cure: {package.cure}'}"

@@ -135,6 +135,7 @@ class Config:
         "1: verify passes, print compiled kernels; also 2 schedules, 3 nests, 4 lines, 5 LLVM IR, 6 assembly",
         _number,
     )
+    plain: bool = _setting(False, "NO_COLOR", "any text: no colours on a terminal", lambda _name, _text: True)
     beam: int = _setting(
         0, "BEAM", "width of the search for the plan of each kernel on its device; 0: plans are estimated",
         _number,

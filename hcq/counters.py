@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
+from hcq.tables import html_text
 
 
 @dataclass(slots=True)
@@ -276,6 +277,9 @@ class Counters:
         """Return a table for each kernel."""
         return "\n\n".join(table(one) for one in self)
 
+    def _repr_html_(self) -> str:
+        return html_text(self.table())
+
 
 class Counts(Protocol):
     """The part of a driver's device that counts; `hcq.driver.DriverDevice` implements it."""
@@ -373,9 +377,12 @@ def _rows(one: KernelCounters) -> Iterator[tuple[str, str]]:
         for what, access in found.items():
             if access.requests:
                 yield f"{space} {what}s", _access(space, what, access, one.unit)
-    yield "global memory", (
-        f"{one.asked:,} bytes asked, {one.moved:,} moved ({one.coalescing:.1%}); "
-        f"{one.read:,} read and {one.written:,} written at least once{' or more' if one.lost else ''}"
+    yield (
+        "global memory",
+        (
+            f"{one.asked:,} bytes asked, {one.moved:,} moved ({one.coalescing:.1%}); "
+            f"{one.read:,} read and {one.written:,} written at least once{' or more' if one.lost else ''}"
+        ),
     )
     if any(access.requests for access in one.shared.values()):
         yield "bank conflicts", f"{one.conflicts:,} cycles"

@@ -20,8 +20,11 @@ from hcq.driver import DeviceInfo, Driver
 from hcq.errors import HcqError, UsageError
 from hcq.registry import DriverEntry, drivers
 from hcq.store import Store
+from hcq.tables import html_table
 
 _INSTALL = "install hcq again; in a checkout: pip install -e ."
+NAMES = ("compiler", "drivers", "emulator", "frontend", "hcq", "interop")
+"""The packages that the wheel holds. All but one have names that other distributions may have, too."""
 _EXTRAS = re.compile(r"""extra\s*==\s*["'](\w+)["']""")
 _SHOWN_EXTRAS = {"nv"}
 
@@ -84,6 +87,15 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedName:
+    """A package of hcq whose name other installed distributions have, too: an import may find theirs."""
+
+    name: str
+    others: tuple[str, ...]
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The result of `examine`."""
 
@@ -97,11 +109,18 @@ class Report:
     settings_error: str
     """Why the settings are invalid, so that no device opens; empty: they are valid."""
     packages: tuple[Package, ...]
+    shared: tuple[SharedName, ...] = ()
 
     @property
     def usable(self) -> bool:
         """Whether at least one device can be opened."""
         return not self.settings_error and any(device.present for device in self.devices)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (d.name, "yes" if d.present else "no", d.description or d.missing, d.cure) for d in self.devices
+        ]
+        return html_table(("device", "present", "about", "cure"), rows)
 
 
 def examine(
@@ -110,11 +129,13 @@ def examine(
     environment: Mapping[str, str] | None = None,
     version_of: Callable[[str], str] | None = None,
     requirements: Iterable[str] | None = None,
+    owners: Mapping[str, Sequence[str]] | None = None,
 ) -> Report:
     """Return a report about this machine. Only devices that no driver enumerates are opened.
 
-    Defaults: all registered drivers, the environment of this process, `importlib.metadata` for versions, and
-    the requirements of the installed hcq (lines such as "numpy>=1.26").
+    Defaults: all registered drivers, the environment of this process, `importlib.metadata` for versions and
+    for `owners` (import name -> its distributions), and the requirements of the installed hcq (lines such as
+    "numpy>=1.26").
     """
     environment = process_environment() if environment is None else environment
     version_of = version_of or _installed_version
@@ -137,6 +158,7 @@ def examine(
         ),
         settings_error=error,
         packages=tuple(_packages(_requirements() if requirements is None else requirements, version_of)),
+        shared=tuple(_shared(metadata.packages_distributions() if owners is None else owners)),
     )
 
 
@@ -242,6 +264,15 @@ def _requirements() -> list[str]:
         return metadata.requires("hcq") or []
     except metadata.PackageNotFoundError:
         return []
+
+
+def _shared(owners: Mapping[str, Sequence[str]]) -> Iterator[SharedName]:
+    """Yield the packages of hcq that other distributions have, too."""
+    for name in NAMES:
+        others = tuple(sorted({owner for owner in owners.get(name, ()) if owner.lower() != "hcq"}))
+        if others:
+            cure = f"pip uninstall {' '.join(others)}, or a virtual environment for hcq alone"
+            yield SharedName(name, others, cure)
 
 
 def _packages(requirements: Iterable[str], version_of: Callable[[str], str]) -> Iterable[Package]:

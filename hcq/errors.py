@@ -197,6 +197,11 @@ class FaultReport:
         lines += [f"hint: {self.cure}"] * bool(self.cure)
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from hcq.tables import html_text  # noqa: PLC0415 - in notebooks only
+
+        return html_text(str(self))
+
 
 class DeviceFault(HcqError):  # noqa: N818 - the established name
     """The device faulted or hung. Every later call raises this report again, until `Device.recover`.

@@ -19,9 +19,11 @@ from frontend.evaluation.base import Rebound, TensorBase
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.plan import CAPTURE
 from hcq.errors import HcqError
+from hcq.tables import html_table, html_text
 
 MOST: Final = 1000
 EDGE: Final = 3
+SMALL: Final = 100
 WIDTH: Final = 80
 
 
@@ -60,6 +62,17 @@ def shown(t: Any, *, flowing: bool = False) -> str:
     cut = prod(e.shape) > MOST
     text = _nested(values, e.shape, _format(_flat(values, e.shape, cut=cut)), len("Tensor("), cut=cut)
     return f"Tensor({', '.join([text, *more])})"
+
+
+def table(t: Any) -> str:
+    """Return shape, dtype and device of a tensor as HTML, and the values of at most `SMALL` elements.
+
+    Computes such a tensor if it is pending, where `shown` does.
+    """
+    e = t.expr
+    shape = "x".join(map(str, e.shape)) or "one number"
+    about = html_table(("shape", "dtype", "device"), [(shape, e.dtype.name, e.device)])
+    return about + (html_text(shown(t)) if prod(e.shape) <= SMALL else "")
 
 
 def _flat(values: Any, shape: tuple[int, ...], *, cut: bool) -> list[Any]:

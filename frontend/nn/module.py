@@ -37,6 +37,7 @@ from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import AbsentNameError, nearest
+from hcq.tables import html_table, html_text
 
 
 class Hooks:
@@ -338,6 +339,14 @@ class Module:
             return f"{type(self).__name__}({self.extra_repr()})"
         lines = [self.extra_repr(), *inner] if self.extra_repr() else inner
         return "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the tensors by name, with the number of all elements."""
+        every = {id(t): (name, t) for name, t in reversed(state.get_state_dict(self).items())}
+        rows = [(n, "x".join(map(str, t.shape)), t.dtype.name, t.device) for n, t in reversed(every.values())]
+        count = sum([t.numel() for _, t in every.values()])
+        head = html_text(f"{type(self).__name__}: {count:,} elements in {len(rows)} tensors")
+        return head + html_table(("tensor", "shape", "dtype", "device"), rows)
 
 
 def _moved(t: Tensor | None, device: str | None, dtype: DType | None) -> Tensor | None:

@@ -18,7 +18,7 @@ from drivers.nv import NvDriver
 from drivers.nv.refusals import unknown_branch
 from hcq.__main__ import main
 from hcq.config import Config, variables
-from hcq.doctor import examine
+from hcq.doctor import SharedName, examine
 from hcq.driver import DeviceInfo
 from hcq.errors import UnsupportedError, UsageError
 from tests.support.amd.script import Script
@@ -83,13 +83,15 @@ def entry(
 
 
 def diagnosed(
-    *entries: Any, environment: dict[str, str] | None = None, requirements: tuple[str, ...] = ()
-) -> Any:
+    *entries: Any, environment: dict[str, str] | None = None, requirements: tuple[str, ...] = (),
+    owners: dict[str, list[str]] | None = None,
+) -> Any:  # fmt: skip
     return examine(
         entries=entries,
         environment={"HCQ_CACHE": "/nowhere/hcq", **(environment or {})},
         version_of={"hcq": "1.2", "numpy": "2.0"}.get,
         requirements=requirements,
+        owners=owners or {},
     )
 
 
@@ -269,6 +271,16 @@ def test_packages_are_those_needed_at_run_time():
     assert [package.name for package in packages] == ["numpy", "cffi", "nvidia-nvjitlink"]
     cures = [package.cure for package in packages]
     assert cures == ["", "pip install 'cffi>=1.17'", "pip install 'nvidia-nvjitlink>=13'"]
+
+
+def test_names_that_other_distributions_own_are_warnings_with_a_cure(capsys: pytest.CaptureFixture[str]):
+    owners = {"frontend": ["hcq", "django-frontend", "django-frontend"], "hcq": ["HCQ"], "numpy": ["numpy"]}
+    report = diagnosed(entry("cpu", 1), owners=owners)
+    cure = "pip uninstall django-frontend, or a virtual environment for hcq alone"
+    assert report.shared == (SharedName("frontend", ("django-frontend",), cure),)
+    assert main([], diagnose=lambda: report) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"frontend of django-frontend: `import frontend` may find it. Cure: {cure}" in printed
 
 
 def test_the_exit_status_is_zero_if_a_device_opens(capsys: pytest.CaptureFixture[str]):
