@@ -10,14 +10,21 @@ import pytest
 from tests.children import ROOT, search_path
 from tests.limits import CHILD_S
 
-FOUND = [*(ROOT / "docs").glob("*.md"), ROOT / "docs/how-to/test-your-driver.md", *ROOT.glob("[RS]*.md")]
+FOUND = [
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs/tutorials").glob("*.md"),
+    ROOT / "docs/how-to/test-your-driver.md",
+    *ROOT.glob("[RS]*.md"),
+]
 SHOWN = sorted(path for path in FOUND if "```text\n" in path.read_text())
 SILENT = sorted(path for path in FOUND if "```python\n" in path.read_text() and path not in SHOWN)
 """Pages that show no output; the others run where their outputs are compared."""
 
 
 def slow_but_the_readme(page: Path) -> object:
-    return pytest.param(page, marks=[] if page.stem == "README" else [pytest.mark.slow], id=page.stem)
+    return pytest.param(
+        page, marks=[] if page.stem == "README" else [pytest.mark.slow], id=f"{page.parent.name}-{page.stem}"
+    )
 
 
 @pytest.mark.parametrize("page", [slow_but_the_readme(page) for page in SILENT])

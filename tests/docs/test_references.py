@@ -161,6 +161,8 @@ def test_every_page_is_in_the_index():
     folder = ROOT / "docs"
     named = set(LINK.findall((folder / "README.md").read_text()))
     pages = {
-        str(path.relative_to(folder)) for path in [*folder.glob("*.md"), *(folder / "how-to").glob("*.md")]
+        str(path.relative_to(folder))
+        for part in (".", "how-to", "tutorials")
+        for path in (folder / part).glob("*.md")
     }
     assert pages - named == {"README.md"}
