@@ -37,6 +37,17 @@ def test_every_cure_that_installs_packages_names_requirements_of_the_project():
     assert named <= known
 
 
+def test_the_licences_of_all_dependencies_are_listed_each_once():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lines = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    lines += [line for extra in project["project"]["optional-dependencies"].values() for line in extra]
+    wanted = {re.split(r"[<>=\[; ]", line)[0] for line in lines} - {"hcq"}
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Licences of dependencies")[2]
+    rows = [row.split(" | ") for row in table.splitlines() if row.startswith("| `")]
+    assert sorted(name for row in rows for name in re.findall("`(.*?)`", row[0])) == sorted(wanted)
+    assert all(row[2].strip(" |") for row in rows)
+
+
 def test_reference_pages_are_current():
     wanted = reference.pages()
     stale = [path.name for path, text in wanted.items() if not path.exists() or path.read_text() != text]
@@ -59,7 +70,13 @@ MADE = {"docs/performance.md", "docs/coverage.md", "docs/sources.md", "docs/sour
 PAGES = [
     path
     for path in sorted(
-        [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/how-to/*.md")]
+        [
+            ROOT / "README.md",
+            ROOT / "CHANGELOG.md",
+            *ROOT.glob("docs/*.md"),
+            *ROOT.glob("docs/how-to/*.md"),
+            *ROOT.glob("docs/tutorials/*.md"),
+        ]
     )
     if str(path.relative_to(ROOT)) not in MADE
 ]
