@@ -19,7 +19,7 @@ from frontend.evaluation.realize import realize_many
 from frontend.onnx.initialisers import NARROW, Initialisers
 from frontend.onnx.rows import OperatorRow
 from frontend.onnx.table import DOMAINS, MOVES, find
-from frontend.onnx.values import dtype_of
+from frontend.onnx.values import as_tensor, dtype_of, is_host
 from frontend.tensor import Tensor
 from hcq.errors import HcqError, UnsupportedError, UsageError
 
@@ -114,6 +114,11 @@ class ModelGraph:
         used = {n for step in left for n in step.inputs} | set(self.outputs)
         used |= {n for step in left for g in _graphs(step) for n in g.free()}
         self.constants = {n: v for n, v in self.constants.items() if n in used}
+        for step in left:  # a capture finds the tensors of small constants
+            for i, value in enumerate([self.constants.get(n) for n in step.inputs]):
+                wanted = i not in step.row.host and not step.row.mixed
+                if is_host(value) and wanted and not (step.row.both and dtype_of(value).is_int):
+                    as_tensor(value)
         realize_many([v for v in self.constants.values() if isinstance(v, Tensor)])
 
     def free(self) -> set[str]:
@@ -243,7 +248,7 @@ class GraphBuilder:
             padded = [*inputs, *[None] * (len(body.inputs) - len(inputs))]
             return tuple(body.call({}, padded))
 
-        return OperatorRow(function.name, 1, run, both=True, random=any(s.row.random for s in body.steps))
+        return OperatorRow(function.name, 1, run, mixed=True, random=any(s.row.random for s in body.steps))
 
     def _attribute(  # noqa: PLR0917 - the state of a graph that is built
         self,

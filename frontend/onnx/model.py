@@ -92,8 +92,9 @@ class OnnxModel:
     and trip counts of `Loop` that are computed from shapes, constants or small integer arrays among the
     inputs are known without the device; others are read from it by the call.
 
-    Capture: `TinyJit(model)` or `frontend.compile(model)` replays one submission for inputs of the same
-    shapes, if no value is read from the device by the call. Pass what decides sizes or branches as arrays.
+    Capture: `TinyJit(model)` or `frontend.compile(model)`, after one call of the model itself, replays one
+    submission for tensors of the same shapes, if the call reads no value from the device. Arrays that decide
+    sizes or branches come from outside: `TinyJit(lambda x: model(x=x, rate=rate))`.
 
     Raises `UsageError` for inputs that are missing, unknown, or of another dtype or shape, and as the methods
     of `Tensor`.

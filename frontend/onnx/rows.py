@@ -51,6 +51,8 @@ class OperatorRow:
     """Inputs that are read on the host, such as shapes."""
     both: bool = False
     """Whether the function takes arrays of the host instead of tensors, if all inputs are arrays."""
+    mixed: bool = False
+    """Whether the function takes arrays beside tensors."""
     random: bool = False
     """Whether another call gives other values."""
     domain: str = ""
@@ -91,7 +93,7 @@ class OperatorRow:
     def run(self, inputs: Sequence[Value | None], keywords: Mapping[str, Any]) -> tuple[Value | None, ...]:
         """Return the outputs for inputs, which become arrays or tensors as the function wants them."""
         others = [x for i, x in enumerate(inputs) if x is not None and i not in self.host]
-        keep = self.both and all(is_host(x) for x in others)
+        keep = self.mixed or (self.both and all(is_host(x) for x in others))
         given = [
             x if x is None else as_array(x) if i in self.host else x if keep else as_tensor(x)
             for i, x in enumerate(inputs)

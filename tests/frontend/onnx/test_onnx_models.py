@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import frontend
 from frontend import Tensor, TinyJit, onnx
 from frontend.onnx import wire
 from frontend.onnx.table import TABLE
@@ -179,6 +180,18 @@ def test_shapes_are_computed_without_reading_the_device_and_calls_are_captured(t
             jitted(x=Tensor(X + k))["y"].numpy(), (X + k).reshape(2, 12) @ want, rtol=1e-5
         )
     np.testing.assert_allclose(loaded(x=X[:1])["y"].numpy(), X[:1].reshape(1, 12) @ want, rtol=1e-5)
+
+
+def test_a_model_is_compiled_with_an_array_from_outside(tmp_path: Path):
+    loaded = onnx.load(saved(tmp_path, counting()))
+    flag, count, x = np.array([True]).reshape(()), np.array(2), np.array([1.0, 2.0], np.float32)
+    jitted = TinyJit(lambda x: loaded(flag=flag, count=count, x=x)["y"])
+    compiled = frontend.compile(onnx.load(saved(tmp_path, reshaping())))
+    for k in range(4):
+        np.testing.assert_allclose(jitted(Tensor(x + k)).numpy(), (x + k) * 3)
+        found = compiled(x=Tensor(X + k))["y"].numpy()
+        np.testing.assert_allclose(found, (X + k).reshape(2, 12) @ np.arange(24).reshape(2, 12).T, rtol=1e-5)
+    assert not compiled.plain
 
 
 def counting() -> wire.StoredModel:
