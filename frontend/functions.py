@@ -43,6 +43,7 @@ HOMES: Final = {
     "Variable": "frontend.variable",
     "checkpoint": "frontend.autograd.checkpoint",
     "checkpoint_sequential": "frontend.autograd.checkpoint",
+    "set_printoptions": "frontend.evaluation.printing",
     **dict.fromkeys(
         ("enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"),
         "frontend.autograd.grad_modes",

@@ -43,8 +43,11 @@ class FaultWarning(UserWarning):
     """
 
 
-class UsageError(HcqError, ValueError):
-    """The caller broke a documented rule; raised before the hardware is touched."""
+class UsageError(HcqError, ValueError, RuntimeError):
+    """The caller broke a documented rule; raised before the hardware is touched.
+
+    It is a `RuntimeError`, too, as programs for PyTorch expect of shapes that do not fit.
+    """
 
 
 class UsageIndexError(UsageError, IndexError):

@@ -2,7 +2,7 @@
 
 Floats have four digits after the point, or none if all are whole numbers. Powers of ten are used where a
 magnitude is above 1e8, and of fractions also where one is below 1e-4 or two differ by a factor above 1,000.
-Of more than `MOST` elements only the first and last `EDGE` of each axis are shown.
+Of more than 1,000 elements only the first and last 3 of each axis are shown. `set_printoptions` changes that.
 
 Not here: reading values (`storage`). Next: `frontend.tensor`.
 """
@@ -18,13 +18,41 @@ from frontend.device import Device
 from frontend.evaluation.base import Rebound, TensorBase
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.plan import CAPTURE
-from hcq.errors import HcqError
+from hcq.errors import HcqError, UsageError
 from hcq.tables import html_table, html_text
 
-MOST: Final = 1000
-EDGE: Final = 3
 SMALL: Final = 100
-WIDTH: Final = 80
+DEFAULT: Final[dict[str, Any]] = {
+    "precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None,
+}  # fmt: skip
+OPTIONS: Final[dict[str, Any]] = dict(DEFAULT)
+"""The settings of `set_printoptions`."""
+
+
+def set_printoptions(  # noqa: PLR0917 - PyTorch's signature
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,  # noqa: FBT001 - as above
+) -> None:
+    """Set how tensors are printed; None leaves a setting, but for `sci_mode`, which the values choose then.
+
+    `precision` digits are shown after the point. Of more than `threshold` elements only `edgeitems` at each
+    end of an axis are shown, in lines of at most `linewidth` characters. `profile` "default", "short" or
+    "full" sets all of them first. Raises `UsageError` for another profile and for a number below 0.
+    """
+    profiles = {"default": DEFAULT, "short": {**DEFAULT, "precision": 2, "edgeitems": 2}}
+    profiles["full"] = {**DEFAULT, "threshold": math.inf}
+    if profile is not None and profile not in profiles:
+        raise UsageError(f"set_printoptions, profile: wanted one of {', '.join(profiles)}, saw {profile!r}")
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    for name, value in given.items():
+        if value is not None and not value >= 0:
+            raise UsageError(f"set_printoptions, {name}: wanted a number of at least 0, saw {value!r}")
+    OPTIONS.update(profiles.get(profile or "", {}))
+    OPTIONS.update({name: value for name, value in given.items() if value is not None}, sci_mode=sci_mode)
 
 
 def described(t: TensorBase) -> str:
@@ -59,7 +87,7 @@ def shown(t: Any, *, flowing: bool = False) -> str:
         more.append("requires_grad=True" if wanted else "grad_fn=<Backward>")
     if not prod(e.shape):
         return f"Tensor({', '.join(['[]', *([f'size={e.shape}'] if len(e.shape) > 1 else []), *more])})"
-    cut = prod(e.shape) > MOST
+    cut = prod(e.shape) > OPTIONS["threshold"]
     text = _nested(values, e.shape, _format(_flat(values, e.shape, cut=cut)), len("Tensor("), cut=cut)
     return f"Tensor({', '.join([text, *more])})"
 
@@ -85,7 +113,8 @@ def _flat(values: Any, shape: tuple[int, ...], *, cut: bool) -> list[Any]:
 
 def _shown(values: list[Any], *, cut: bool) -> list[Any]:
     """Return the elements of an axis that are shown, and one None in place of those left out."""
-    return [*values[:EDGE], None, *values[-EDGE:]] if cut and len(values) > 2 * EDGE else values
+    edge = OPTIONS["edgeitems"]
+    return [*values[:edge], None, *values[len(values) - edge :]] if cut and len(values) > 2 * edge else values
 
 
 def _format(numbers: list[Any]) -> Callable[[Any], str]:
@@ -96,8 +125,10 @@ def _format(numbers: list[Any]) -> Callable[[Any], str]:
         sizes = [abs(v) for v in numbers if math.isfinite(v) and v]
         low, high = (min(sizes), max(sizes)) if sizes else (1.0, 1.0)
         whole = all(s == int(s) for s in sizes)
-        powers = high > 1e8 or (not whole and (high / low > 1000 or low < 1e-4))
-        each = "{:.4e}".format if powers else _whole if whole else "{:.4f}".format
+        powers, digits = OPTIONS["sci_mode"], OPTIONS["precision"]
+        if powers is None:
+            powers = high > 1e8 or (not whole and (high / low > 1000 or low < 1e-4))
+        each = f"{{:.{digits}e}}".format if powers else _whole if whole else f"{{:.{digits}f}}".format
     width = max([len(each(v)) for v in numbers])
     return lambda v: each(v).rjust(width)
 
@@ -109,7 +140,7 @@ def _whole(value: float) -> str:
 def _nested(
     values: Any, shape: tuple[int, ...], write: Callable[[Any], str], indent: int, *, cut: bool
 ) -> str:
-    """Return brackets around the elements of each axis; lines of at most about `WIDTH` characters."""
+    """Return brackets around the elements of each axis; lines of at most about `linewidth` characters."""
     if not shape:
         return write(values).strip()
     if len(shape) > 1:
@@ -119,6 +150,6 @@ def _nested(
         ]
         return "[" + (",".ljust(len(shape), "\n") + " " * (indent + 1)).join(rows) + "]"
     words = ["..." if v is None else write(v) for v in _shown(values, cut=cut)]
-    a_line = max(1, (WIDTH - indent) // (max([len(w) for w in words]) + 2))
+    a_line = max(1, (OPTIONS["linewidth"] - indent) // (max([len(w) for w in words]) + 2))
     lines = [", ".join(words[i : i + a_line]) for i in range(0, len(words), a_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"

@@ -17,8 +17,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arguments.aliases import answer_class, check_call
@@ -341,7 +341,8 @@ class OneCycleLR(LambdaLR):
     """The learning rate up to `max_lr` and down again, along half cosines, over `total_steps` steps.
 
     It starts at max_lr / div_factor, reaches max_lr after the share `pct_start` of the steps, and ends at
-    max_lr / div_factor / final_div_factor. `epochs` times `steps_per_epoch` may be given instead of
+    max_lr / div_factor / final_div_factor. `max_lr` may be a list, one for each group; one of another length
+    raises `UsageError`. `epochs` times `steps_per_epoch` may be given instead of
     `total_steps`; without either the constructor raises `UsageError`. A step after the last one raises it,
     too.
 
@@ -353,7 +354,7 @@ class OneCycleLR(LambdaLR):
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: float,
+        max_lr: float | Sequence[float],
         total_steps: int | None = None,
         pct_start: float = 0.3,
         div_factor: float = 25.0,
@@ -369,7 +370,10 @@ class OneCycleLR(LambdaLR):
             if epochs is None or steps_per_epoch is None:
                 raise UsageError("OneCycleLR: wanted total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
-        top, start, least = max_lr, max_lr / div_factor, max_lr / div_factor / final_div_factor
+        groups = optimizer.param_groups
+        tops: list[Any] = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * len(groups)
+        if len(tops) != len(groups):
+            raise UsageError(f"OneCycleLR, max_lr: wanted {len(groups)}, one for each group, saw {len(tops)}")
         rise, last = pct_start * total_steps - 1, total_steps - 1
         self.cycled = flag(cycle_momentum, "OneCycleLR, cycle_momentum")
 
@@ -381,19 +385,20 @@ class OneCycleLR(LambdaLR):
                 first, middle, share = middle, end, (n - rise) / (last - rise)
             return middle + (first - middle) * (1 + math.cos(math.pi * share)) / 2
 
-        def rate(n: int) -> float:
+        def rate(n: int, top: float) -> float:
             if n > last:
                 raise UsageError(f"OneCycleLR: {total_steps} steps were wanted, this is one more")
             if self.cycled:
                 set_momentum(optimizer, between(n, max_momentum, base_momentum, max_momentum))
-            return between(n, start, top, least)
+            return between(n, top / div_factor, top, top / div_factor / final_div_factor)
 
-        for group in optimizer.param_groups:
+        for group in groups:
             group.initial = 1.0
-        super().__init__(optimizer, rate)
+        super().__init__(optimizer, [partial(rate, top=top) for top in tops])
         momenta = {"max_momentum": max_momentum, "base_momentum": base_momentum} if self.cycled else {}
-        for group in optimizer.param_groups:
-            group.initial = start
+        for group, top in zip(groups, tops, strict=True):
+            start = group.initial = top / div_factor
+            least = start / final_div_factor
             group.more |= {"max_lr": top, "min_lr": least, **momenta}
 
     def _firsts(self) -> list[float]:

@@ -115,6 +115,14 @@ class Normal(Distribution):
         """Return the entropy in nats."""
         return self.scale.log() + (1 + math.log(2 * math.pi)) / 2
 
+    def cdf(self, value: Tensor) -> Tensor:
+        """Return the probability of a number up to `value`."""
+        return (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf()) / 2
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Return the number up to which the probability is `value`."""
+        return self.loc + self.scale * math.sqrt(2) * (2 * value - 1).erfinv()
+
 
 def _noise(like: Tensor, sample_shape: Sequence[int]) -> Tensor:
     return Tensor.randn(*sample_shape, *like.shape, dtype=like.dtype, device=like.device)

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import frontend
 import frontend.nn.functional as F  # noqa: N812 - as programs write it
 from frontend import Tensor, TinyJit, dtypes, nn
+from frontend.distributions import Normal
 from frontend.nn.utils import rnn
-from frontend.optim.lr_scheduler import StepLR
+from frontend.optim.lr_scheduler import OneCycleLR, StepLR
 from hcq.errors import UsageError
 
 
@@ -323,3 +325,47 @@ def test_rows_of_a_table_are_limited_in_place_and_their_gradients_shared():
     found.sum().backward()
     assert layer.weight.grad is not None
     assert layer.weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+def test_tensors_are_printed_as_set():
+    t = Tensor([1.23456, 2.0, 3.5, 4.25])
+    try:
+        frontend.set_printoptions(precision=2)
+        assert str(t) == "Tensor([1.23, 2.00, 3.50, 4.25])"
+        frontend.set_printoptions(threshold=2, edgeitems=1, sci_mode=True)
+        assert str(t) == "Tensor([1.23e+00, ..., 4.25e+00])"
+        frontend.set_printoptions(profile="short", edgeitems=0)
+        assert str(t) == "Tensor([1.23, 2.00, 3.50, 4.25])"
+        with pytest.raises(UsageError, match="wanted one of default, short, full, saw 'long'"):
+            frontend.set_printoptions(profile="long")
+        with pytest.raises(UsageError, match="precision: wanted a number of at least 0, saw -1"):
+            frontend.set_printoptions(precision=-1)
+    finally:
+        frontend.set_printoptions(profile="default")
+    assert str(t) == "Tensor([1.2346, 2.0000, 3.5000, 4.2500])"
+
+
+def test_shapes_that_do_not_fit_are_a_runtime_error():
+    with pytest.raises(RuntimeError, match=r"matmul of \(2, 3\) with \(2, 3\)"):
+        Tensor.ones(2, 3) @ Tensor.ones(2, 3)
+
+
+def test_probabilities_of_a_normal_distribution_up_to_a_number():
+    normal = Normal(Tensor([0.0, 1.0]), Tensor([1.0, 2.0]))
+    found = normal.cdf(Tensor([0.5, 0.5]))
+    np.testing.assert_allclose(found.numpy(), [0.6914625, 0.4012937], rtol=1e-6)
+    np.testing.assert_allclose(normal.icdf(found).numpy(), [0.5, 0.5], rtol=1e-5)
+
+
+def test_one_cycle_has_a_rate_for_each_group():
+    """PyTorch 2.13: OneCycleLR(SGD([{"params": a}, {"params": b}], 0.1), [0.02, 0.1], total_steps=6)."""
+    optimiser = nn.optim.SGD([{"params": [Tensor([1.0])]}, {"params": [Tensor([1.0])]}], 0.1, momentum=0.9)
+    schedule = OneCycleLR(optimiser, max_lr=[0.02, 0.1], total_steps=6)
+    found = []
+    for _ in range(5):
+        schedule.step()
+        found.append([round(group["lr"], 5) for group in optimiser.param_groups])
+    first = [0.01989, 0.01623, 0.00925, 0.00267, 0.0]
+    assert found == [[a, b] for a, b in zip(first, [0.09944, 0.08117, 0.04626, 0.01335, 0.0], strict=True)]
+    with pytest.raises(UsageError, match="max_lr: wanted 2, one for each group, saw 1"):
+        OneCycleLR(optimiser, max_lr=[0.02], total_steps=6)
