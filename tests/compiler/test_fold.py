@@ -71,7 +71,13 @@ B = load(3, dtypes.bool)
 )
 def test_a_rule_fires(op: str, src: tuple[UOp, ...], want: UOp) -> None:
     dtype = dtypes.bool if op in COMPARE else want.dtype
-    assert fold.alu(op, dtype, src) is want
+    assert same(fold.alu(op, dtype, src), want)
+
+
+def same(a: UOp, b: UOp) -> bool:
+    """Return whether two nodes are equal, also where the table was emptied between them (`trim_table`)."""
+    alike = (a.op, a.dtype, a.arg, len(a.src)) == (b.op, b.dtype, b.arg, len(b.src))
+    return a is b or (alike and all(map(same, a.src, b.src)))
 
 
 @pytest.mark.parametrize(
