@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -137,3 +138,25 @@ def test_an_error_ends_a_mode_of_gradients():
     with pytest.raises(ValueError):  # noqa: PT011 - raised above
         fail()
     assert torch.is_grad_enabled()
+
+
+def test_special_functions_have_pytorch_s_names():
+    special = torch.special
+    x = torch.Tensor([-0.5, 0.0, 0.25, 1.0])
+    pairs = {
+        special.entr: [-math.inf, 0.0, 0.3465736, 0.0],
+        special.expit: [0.3775407, 0.5, 0.5621765, 0.7310586],
+        special.ndtr: [0.3085375, 0.5, 0.5987063, 0.8413447],
+        special.ndtri: [math.nan, -math.inf, -0.6744898, math.inf],
+        special.gammaln: [1.2655121, math.inf, 1.2880225, 0.0],
+    }
+    for function, wanted in pairs.items():
+        assert function(x).tolist() == pytest.approx(wanted, rel=1e-5, abs=1e-6, nan_ok=True)
+    found = special.xlog1py(x, torch.Tensor([0.5, -1.0, math.nan, 1.0])).tolist()
+    assert found == pytest.approx([-0.2027326, 0.0, math.nan, 0.6931472], rel=1e-5, nan_ok=True)
+    assert {"entr", "psi", "softmax"} < set(dir(special))
+
+
+def test_every_package_of_the_module_is_there():
+    for name in dir(torch):
+        assert getattr(torch, name) is not None or name == "newaxis", name
