@@ -32,8 +32,10 @@ class MultiheadAttention(Module):
     """Attention of `num_heads` heads over (time, batch, embed_dim), or (batch, time, ...) with `batch_first`.
 
     `in_proj_weight` is (3 * embed_dim, embed_dim), the weights of query, key and value one below the other;
-    `in_proj_bias` is (3 * embed_dim,) or None; `out_proj` is a `Linear`. In training mode a share `dropout`
-    of the attention weights is set to 0.
+    `in_proj_bias` is (3 * embed_dim,) or None; `out_proj` is a `Linear`. Keys have `kdim` features and values
+    `vdim`, None for embed_dim; where one differs, `in_proj_weight` is None, and `q_proj_weight` (embed_dim,
+    embed_dim), `k_proj_weight` (embed_dim, kdim) and `v_proj_weight` (embed_dim, vdim) take its place. In
+    training mode a share `dropout` of the attention weights is set to 0.
 
     Raises `UsageError` for sizes below 1, an embed_dim that num_heads does not divide, and dropout outside
     0 <= dropout < 1.
@@ -46,6 +48,9 @@ class MultiheadAttention(Module):
         dropout: float = 0.0,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        *,
+        kdim: int | None = None,
+        vdim: int | None = None,
     ) -> None:
         if count("MultiheadAttention, embed_dim", embed_dim) % count(
             "MultiheadAttention, num_heads", num_heads
@@ -54,16 +59,28 @@ class MultiheadAttention(Module):
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.dropout = number_within("MultiheadAttention, dropout", dropout, 0.0, 1.0)
         self.batch_first = flag(batch_first, "MultiheadAttention, batch_first")
-        bound = math.sqrt(6 / (4 * embed_dim))
-        self.in_proj_weight = Tensor.uniform(3 * embed_dim, embed_dim, low=-bound, high=bound)
+        self.kdim = embed_dim if kdim is None else count("MultiheadAttention, kdim", kdim)
+        self.vdim = embed_dim if vdim is None else count("MultiheadAttention, vdim", vdim)
+        self.in_proj_weight: Tensor | None = None
+        if self.kdim == self.vdim == embed_dim:
+            bound = math.sqrt(6 / (4 * embed_dim))
+            self.in_proj_weight = Tensor.uniform(3 * embed_dim, embed_dim, low=-bound, high=bound)
+        else:
+            for name, size in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
+                bound = math.sqrt(6 / (embed_dim + size))
+                setattr(self, f"{name}_proj_weight", Tensor.uniform(embed_dim, size, low=-bound, high=bound))
         bias = flag(bias, "MultiheadAttention, bias")
         self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
 
+    def _weight(self, part: int) -> Tensor:
+        """Return the weight of query, key or value where each has its own."""
+        return cast("Tensor", getattr(self, f"{'qkv'[part]}_proj_weight"))
+
     def _heads(self, x: Tensor, part: int) -> Tensor:
-        """Return (batch, heads, time, depth) of (batch, time, embed_dim) for query, key or value."""
-        n = self.embed_dim
-        weight = self.in_proj_weight[part * n : (part + 1) * n]
+        """Return (batch, heads, time, depth) of (batch, time, features) for query, key or value."""
+        n, joint = self.embed_dim, self.in_proj_weight
+        weight = self._weight(part) if joint is None else joint[part * n : (part + 1) * n]
         bias = None if self.in_proj_bias is None else self.in_proj_bias[part * n : (part + 1) * n]
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, weight, bias))
         y = x.linear(weight.transpose(), bias)
@@ -88,12 +105,12 @@ class MultiheadAttention(Module):
         A bool mask is True where attention is not allowed; a float mask is added to the scores.
         `key_padding_mask` is (batch, keys), `attn_mask` (queries, keys) or (batch * heads, queries, keys).
         `is_causal` changes nothing beside `attn_mask`, and raises `UsageError` without one. Raises
-        `UsageError` for inputs whose last axis is not embed_dim, and `UsageTypeError` for inputs that are no
-        tensors.
+        `UsageError` for inputs whose last axis is not embed_dim (kdim for keys, vdim for values), and
+        `UsageTypeError` for inputs that are no tensors.
         """
         if is_causal and attn_mask is None:
             raise UsageError("MultiheadAttention: is_causal is a hint beside attn_mask; pass attn_mask")
-        parts = [layer_input(self, x, self.in_proj_weight) for x in (query, key, value)]
+        parts = [layer_input(self, x, self.out_proj.weight) for x in (query, key, value)]
         if not self.batch_first:
             parts = [x.transpose(0, 1) for x in parts]
         q, k, v = [self._heads(x, i) for i, x in enumerate(parts)]

@@ -369,3 +369,24 @@ def test_one_cycle_has_a_rate_for_each_group():
     assert found == [[a, b] for a, b in zip(first, [0.09944, 0.08117, 0.04626, 0.01335, 0.0], strict=True)]
     with pytest.raises(UsageError, match="max_lr: wanted 2, one for each group, saw 1"):
         OneCycleLR(optimiser, max_lr=[0.02], total_steps=6)
+
+
+def test_keys_and_values_of_attention_may_have_sizes_of_their_own():
+    layer = nn.MultiheadAttention(4, 2, batch_first=True, kdim=3, vdim=5)
+    names = ["q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias"]
+    assert set(layer.state_dict()) == {*names, "out_proj.weight", "out_proj.bias"}
+    assert [layer.state_dict()[n].shape for n in names] == [(4, 4), (4, 3), (4, 5), (12,)]
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((2, n, size), "f4") for n, size in ((3, 4), (6, 3), (6, 5)))
+    found, weights = layer(Tensor(q), Tensor(k), Tensor(v))
+
+    heads = [x @ w.numpy().T for x, w in zip((q, k, v), (layer.state_dict()[n] for n in names), strict=False)]
+    qh, kh, vh = (x.reshape(2, -1, 2, 2).transpose(0, 2, 1, 3) for x in heads)
+    scores = np.exp(qh @ kh.transpose(0, 1, 3, 2) / np.sqrt(2))
+    scores /= scores.sum(-1, keepdims=True)
+    joined = (scores @ vh).transpose(0, 2, 1, 3).reshape(2, 3, 4)
+    np.testing.assert_allclose(weights.numpy(), scores.mean(1), rtol=1e-4)
+    wanted = joined @ layer.out_proj.weight.numpy().T + layer.out_proj.bias.numpy()
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(UsageError):
+        layer(Tensor(q), Tensor(v), Tensor(k))
