@@ -118,7 +118,10 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, NvKernelFacts]:
     placement = _place(elf, {section.index for section in banks.values()})
     infos = _infos(elf, Section.INFO)
     own = _infos(elf, f"{Section.INFO}.{name}")
-    symbol = next(i for i, s in enumerate(elf.symbols) if s.name == name and s.section == text.index)
+    own_symbols = (i for i, s in enumerate(elf.symbols) if s.name == name and s.section == text.index)
+    symbol = next(own_symbols, None)
+    if symbol is None:
+        raise UsageError(f"kernel {name}: the cubin has no symbol of that name in its section {text.name}")
     values = _symbol_values(infos)
     parameters = _parameters(elf, name, own.get(InfoAttribute.PARAM_CBANK))
     shared = elf.section(f"{Section.SHARED}{name}")

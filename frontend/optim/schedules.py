@@ -62,7 +62,7 @@ def _from_start(init: Callable[..., None]) -> Callable[..., None]:
             raise UsageError(f"last_epoch: wanted -1, saw {last_epoch}; load_state_dict resumes")
         if "settings" not in vars(self):
             bound = check_call(type(self).__name__, init, (self, optimizer, *args), names)
-            if not hasattr(optimizer, "param_groups"):
+            if "optimizer" in list(bound.arguments)[:2] and not hasattr(optimizer, "param_groups"):
                 raise UsageTypeError(f"{type(self).__name__}: wanted an optimiser, saw {shown(optimizer)}")
             bound.apply_defaults()
             self.settings = dict(list(bound.arguments.items())[2:])

@@ -41,6 +41,6 @@ def test_an_empty_cell_fails_for_the_reason_it_names(cell: Cell):
 def test_every_emulated_gpu_has_a_cell():
     assert {cell.gpu for cell in ALL} == {
         *("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"),
-        *("gfx1100", "gfx1201", "gfx942", "gfx942-cpx"),
+        *("gfx1100", "gfx1151", "gfx1200", "gfx1201", "gfx942", "gfx942-cpx", "gfx950"),
     }
     assert len({cell.label for cell in ALL}) == len(ALL)

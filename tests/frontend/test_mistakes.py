@@ -26,7 +26,8 @@ from hcq.errors import HcqError, OutOfMemoryError, UsageError, UsageIndexError, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-X = Tensor.ones(2, 3)
+def _x() -> Tensor:
+    return Tensor.ones(2, 3)
 
 
 class _Misspelt(nn.Module):
@@ -99,15 +100,15 @@ def _with_device(use: Callable[[hcq.Device], object]) -> None:
 
 
 MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]]] = [
-    ("factors that do not fit", lambda: X @ X, UsageError, ("(2, 3)", "must equal")),
-    ("sizes that differ", lambda: X + Tensor.ones(2, 4), UsageError, ("(2, 3)", "(2, 4)", "broadcast")),
-    ("reshape to another size", lambda: X.reshape(4, 2), UsageError, ("6 elements", "8")),
-    ("cat of other rows", lambda: frontend.cat([X, Tensor.ones(2, 4)]), UsageError, ("(2, 4)", "equal")),
-    ("layer of another width", lambda: nn.Linear(5, 1)(X), UsageError, ("5 inputs", "(2, 3)")),
+    ("factors that do not fit", lambda: _x() @ _x(), UsageError, ("(2, 3)", "must equal")),
+    ("sizes that differ", lambda: _x() + Tensor.ones(2, 4), UsageError, ("(2, 3)", "(2, 4)", "broadcast")),
+    ("reshape to another size", lambda: _x().reshape(4, 2), UsageError, ("6 elements", "8")),
+    ("cat of other rows", lambda: frontend.cat([_x(), Tensor.ones(2, 4)]), UsageError, ("(2, 4)", "equal")),
+    ("layer of another width", lambda: nn.Linear(5, 1)(_x()), UsageError, ("5 inputs", "(2, 3)")),
     ("image without channels", lambda: nn.Conv2d(3, 4, 3)(Tensor.ones(1, 8, 8)), UsageError, ("3 channels",)),
-    ("axis that is not there", lambda: X.sum(2), UsageIndexError, ("no axis 2", "-2..1")),
-    ("row that is not there", lambda: X[5], UsageIndexError, ("index 5", "2 elements")),
-    ("index by a float", lambda: X[Tensor([1.0])], UsageIndexError, ("integers", "float32", "cast")),
+    ("axis that is not there", lambda: _x().sum(2), UsageIndexError, ("no axis 2", "-2..1")),
+    ("row that is not there", lambda: _x()[5], UsageIndexError, ("index 5", "2 elements")),
+    ("index by a float", lambda: _x()[Tensor([1.0])], UsageIndexError, ("integers", "float32", "cast")),
     ("ragged lists", lambda: Tensor([[1, 2], [3]]), UsageError, ("differ in length", "equal")),
     ("texts as data", lambda: Tensor(["a"]), UsageError, ("numbers", "'a'", "str")),
     ("array of objects", lambda: Tensor(np.array([None])), UsageError, ("object", "astype")),
@@ -116,7 +117,7 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
     ("words as floats", lambda: nn.Embedding(9, 4)(Tensor.ones(2)), UsageTypeError, ("integers", "cast")),
     (
         "classes as floats",
-        lambda: functional.cross_entropy(X, Tensor.ones(2)),
+        lambda: functional.cross_entropy(_x(), Tensor.ones(2)),
         UsageError,
         ("integer targets (2,)", "float32"),
     ),
@@ -126,8 +127,8 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
         UsageError,
         ("wanted a target of the shape (3,)", "(3, 1)", "reshape"),
     ),
-    ("item of several", X.item, UsageError, ("one element", "(2, 3)")),
-    ("truth of several", lambda: bool(X > 0), UsageError, ("one element", "any()")),
+    ("item of several", lambda: _x().item(), UsageError, ("one element", "(2, 3)")),
+    ("truth of several", lambda: bool(_x() > 0), UsageError, ("one element", "any()")),
     ("gradient of integers", lambda: Tensor([1], requires_grad=True), UsageError, ("int64", "float()")),
     (
         "GPU that is not here",
@@ -136,16 +137,21 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
         ("nv or amd", "has", "hcq`"),
     ),
     ("accelerator of others", lambda: hcq.open("tpu"), UsageError, ("'tpu'", "drivers:", "cpu")),
-    ("dtype as a device", lambda: X.to("float16"), UsageError, ("dtype 'float16'", "dtype=")),
+    ("dtype as a device", lambda: _x().to("float16"), UsageError, ("dtype 'float16'", "dtype=")),
     ("number as a device", lambda: Tensor.ones(2, device=0), UsageTypeError, ("'cpu'", "saw 0")),  # type: ignore[arg-type]
-    ("backward of many", (Tensor.ones(2, requires_grad=True) * 2).backward, UsageError, ("(2,)", "sum()")),
-    ("backward of constants", X.sum().backward, UsageError, ("requires_grad", "make one")),
+    (
+        "backward of many",
+        lambda: (Tensor.ones(2, requires_grad=True) * 2).backward(),  # noqa: PLW0108 - a tensor opens a device
+        UsageError,
+        ("(2,)", "sum()"),
+    ),
+    ("backward of constants", lambda: _x().sum().backward(), UsageError, ("requires_grad", "make one")),
     ("step without backward", _optimised_without_backward, UsageError, ("gradient", "backward()")),
     ("change of a parameter", _changed_in_place, UsageError, ("in place", "no_grad")),
     ("change of repeated rows", _changed_expanded_view, UsageError, ("ambiguous", "clone()")),
     ("model for its parameters", lambda: optim.Adam(_Net()), UsageTypeError, ("Net", "parameters()")),  # type: ignore[arg-type]
     ("no parameters", lambda: optim.Adam([]), UsageError, ("at least one", "attributes")),
-    ("rate as a text", lambda: optim.Adam([X], lr="1"), UsageTypeError, ("lr", "number", "'1'")),  # type: ignore[arg-type]
+    ("rate as a text", lambda: optim.Adam([_x()], lr="1"), UsageTypeError, ("lr", "number", "'1'")),  # type: ignore[arg-type]
     (
         "schedule of a number",
         lambda: optim.lr_scheduler.StepLR(0.1, 5),
@@ -158,14 +164,19 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
         UsageTypeError,
         ("tensors", "parameters()"),
     ),
-    ("forward misspelt", lambda: _Misspelt()(X), UsageError, ("no forward()", "forwrd")),
-    ("call of a list", lambda: nn.ModuleList([nn.ReLU()])(X), UsageError, ("one by one", "Sequential")),
+    ("forward misspelt", lambda: _Misspelt()(_x()), UsageError, ("no forward()", "forwrd")),
+    ("call of a list", lambda: nn.ModuleList([nn.ReLU()])(_x()), UsageError, ("one by one", "Sequential")),
     ("list in a list", lambda: nn.Sequential([nn.ReLU()]), UsageError, ("one by one", "list")),
     ("class for a layer", lambda: nn.Sequential(nn.ReLU), UsageError, ("class ReLU", "ReLU()")),
-    ("two inputs for one", lambda: _Net()(X, X), UsageTypeError, ("too many", "arguments are x")),
+    ("two inputs for one", lambda: _Net()(_x(), _x()), UsageTypeError, ("too many", "arguments are x")),
     ("argument misspelt", lambda: nn.Linear(3, 4, baias=False), UsageTypeError, ("baias", "mean bias=")),  # type: ignore[call-arg]
-    ("axis misspelt", lambda: X.sum(1, keepdin=True), UsageTypeError, ("keepdin", "mean keepdim=")),
-    ("weights of another model", lambda: _Net().load_state_dict({"w": X}), UsageError, ("missing", "['w']")),
+    ("axis misspelt", lambda: _x().sum(1, keepdin=True), UsageTypeError, ("keepdin", "mean keepdim=")),
+    (
+        "weights of another model",
+        lambda: _Net().load_state_dict({"w": _x()}),
+        UsageError,
+        ("missing", "['w']"),
+    ),
     ("file for weights", lambda: _Net().load_state_dict("m.pt"), UsageTypeError, ("'m.pt'", "load(path)")),  # type: ignore[arg-type]
     ("model for data", lambda: frontend.save(_Net(), "m.pt"), UsageTypeError, ("numbers", "state_dict()")),
     (
@@ -262,7 +273,7 @@ def test_a_file_that_is_not_there_is_named_with_the_one_beside_it(
 
 def test_a_file_in_a_folder_that_is_not_there_is_not_saved(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="no such folder; make it first"):
-        frontend.save({"x": X}, tmp_path / "weights" / "x.pt")
+        frontend.save({"x": _x()}, tmp_path / "weights" / "x.pt")
 
 
 def test_a_program_ends_with_the_message_for_a_misspelt_setting():
