@@ -48,12 +48,21 @@ def read_mask(t: Text, mask: Line, name: str) -> str:
     """
     if not t.dialect.opaque or mask.op == "const" or mask.lanes == 1:
         return t.typed(mask)
-    bits = f"<{mask.lanes} x i{_MASK_BITS[mask.lanes]}>"
+    lanes = 1 << (mask.lanes - 1).bit_length()
+    bits, whole = f"<{lanes} x i{_MASK_BITS[lanes]}>", t.typed(mask)
+    if lanes != mask.lanes:
+        rest = _picks(tuple(range(lanes)[: mask.lanes]) + (mask.lanes,) * (lanes - mask.lanes))
+        t.lines.append(f"  {name}.w = shufflevector {whole}, <{mask.lanes} x i1> zeroinitializer, {rest}")
+        whole = f"<{lanes} x i1> {name}.w"
     t.lines += [
-        f"  {name}.i = sext {t.typed(mask)} to {bits}",
+        f"  {name}.i = sext {whole} to {bits}",
         f'  {name}.o = call {bits} asm "", "={t.dialect.opaque},0"({bits} {name}.i)',
         f"  {name}.m = icmp ne {bits} {name}.o, zeroinitializer",
     ]
+    if lanes != mask.lanes:
+        picks = _picks(tuple(range(mask.lanes)))
+        t.lines.append(f"  {name}.n = shufflevector <{lanes} x i1> {name}.m, <{lanes} x i1> poison, {picks}")
+        return f"<{mask.lanes} x i1> {name}.n"
     return f"<{mask.lanes} x i1> {name}.m"
 
 

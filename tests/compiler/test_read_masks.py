@@ -19,6 +19,7 @@ from compiler.emit.linear import POINTER, Line
 from compiler.targets import target_of
 from compiler.text.llvm_ir import render
 from frontend import Tensor
+from frontend.autograd import grad
 from tests.compiler.host_kernel import ARCH, HostKernel
 
 
@@ -36,7 +37,10 @@ def run(b: Builder, *arrays: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("read", ["any", "extract", "gather"])
-@pytest.mark.parametrize(("dtype", "lanes"), [(dtypes.int64, 4), (dtypes.int32, 8), (dtypes.int8, 16)])
+@pytest.mark.parametrize(
+    ("dtype", "lanes"),
+    [(dtypes.int64, 4), (dtypes.int32, 8), (dtypes.int8, 16), (dtypes.int32, 3), (dtypes.int8, 12)],
+)
 def test_a_mask_of_signs_that_is_read_is_the_same_afterwards(dtype: DType, lanes: int, read: str) -> None:
     """The mask of negative elements, one lane of it, and what a bit that no lane knows leaves of it."""
     kept = (*[True] * (lanes - 1), False)
@@ -74,3 +78,19 @@ def test_a_picture_padded_twice_keeps_its_elements() -> None:
     twice = ((0, 0), (1, 1), (2, 0))
     wanted = np.pad(np.pad(x, once).reshape(3, 5, 1), twice)
     np.testing.assert_array_equal(Tensor(x).pad(once).reshape(3, 5, 1).pad(twice).numpy(), wanted)
+
+
+@pytest.mark.parametrize(("stride", "size", "side"), [(2, 4, 8), (3, 4, 8), (5, 4, 6), (6, 7, 5)])
+def test_a_sum_over_the_gradient_of_a_transposed_convolution(stride: int, size: int, side: int) -> None:
+    """Its kernel asks whether any of three elements is needed."""
+
+    def gradient() -> Tensor:
+        x = (Tensor.arange(6 * side * side).float().reshape(2, 3, side, side) * 0.37).sin().requires_grad_()
+        w = Tensor.arange(6 * size * size).float().reshape(3, 2, size, size).cos()
+        y = x.conv_transpose2d(w, stride=stride, padding=1)
+        weights = Tensor.arange(y.numel()).float().cos().reshape(*y.shape)
+        (found,) = grad((y * weights).sum(), [x])
+        return found
+
+    wanted = np.abs(gradient().numpy()).sum(dtype=np.float64)
+    assert gradient().abs().sum().item() == pytest.approx(wanted, rel=1e-4)
