@@ -266,8 +266,10 @@ class RowScratch:
     def _store(self, row: ScratchRow) -> None:
         """Store the row's value at the current position of the reduction that runs over it."""
         b, ix, value = self.b, self.e.index, self.e.value(row.source)
-        kind = storage_type(value.dtype)
-        address = ix.address(self._memory(row), ix.place(row.inner), kind)
+        kind, place = storage_type(value.dtype), ix.place(row.inner)
+        if value.lanes == 1 and place.stride:
+            value = b.splat(value, place.lanes)  # it is the same over a vector, as of r // 64
+        address = ix.address(self._memory(row), place, kind)
         b.line("store", kind, value.lanes, (address, conversions.pack(b, value, value.dtype)))
 
     def filled(self, node: UOp) -> None:
