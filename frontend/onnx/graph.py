@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from frontend.evaluation.realize import realize_many
@@ -20,8 +19,10 @@ from frontend.onnx.initialisers import NARROW, Initialisers
 from frontend.onnx.rows import OperatorRow
 from frontend.onnx.table import DOMAINS, MOVES, find
 from frontend.onnx.values import as_tensor, dtype_of, is_host
+from frontend.onnx.wire import AttributeKind
 from frontend.tensor import Tensor
 from hcq.errors import HcqError, UnsupportedError, UsageError
+from hcq.names import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -151,7 +152,8 @@ class GraphBuilder:
         """Return the graph of a model. Raises `UsageError`, `UnsupportedError`."""
         graph = self._graph(stored, self._opsets, frozenset(), {}, 0)
         if self._unknown:
-            raise UnsupportedError("operators that are not supported: " + "; ".join(self._unknown))
+            hint = "hint: docs/onnx.md says what runs"
+            raise UnsupportedError(f"operators that are not supported: {'; '.join(self._unknown)}\n{hint}")
         return graph
 
     def _graph(
@@ -219,9 +221,9 @@ class GraphBuilder:
             raise UsageError(f"{node.op_type}: the model imports no opset of the domain {domain!r}")
         row = find(domain, node.op_type, version or 0)
         if row is None:
-            near = get_close_matches(node.op_type, DOMAINS.get(domain, DOMAINS[""]), n=1)
+            near = nearest(node.op_type, DOMAINS.get(domain, DOMAINS[""]))
             name = f"{domain}.{node.op_type}" if domain else node.op_type
-            hint = f" (nearest: {near[0]})" if near and near[0] != node.op_type else ""
+            hint = f" (nearest: {near})" if near not in {"", node.op_type} else ""
             self._unknown[f"{name} of opset {version}{hint}"] = None
         return row
 
@@ -262,18 +264,20 @@ class GraphBuilder:
         """Return the value of an attribute: a number, text, list, value or graph; None if it has none."""
         if a.ref_attr_name:
             return given.get(a.ref_attr_name)
-        if a.type == 4 and a.t is not None:
+        kind = AttributeKind
+        if a.type == kind.TENSOR and a.t is not None:
             return self._initialisers.read(a.t)
-        if a.type == 5 and a.g is not None:
+        if a.type == kind.GRAPH and a.g is not None:
             return self._graph(a.g, opsets, known, given, depth + 1)
-        if a.type in {3, 8}:
+        if a.type in {kind.STRING, kind.STRINGS}:
             try:
-                texts = [str(s, "utf-8") for s in ([a.s] if a.type == 3 else a.strings)]
+                texts = [str(s, "utf-8") for s in ([a.s] if a.type == kind.STRING else a.strings)]
             except UnicodeDecodeError:
                 raise UsageError(f"{label}: the attribute {a.name!r} is no text") from None
-            return texts[0] if a.type == 3 else texts
-        if a.type in {1, 2, 6, 7}:
-            return {1: a.f, 2: a.i, 6: a.floats, 7: a.ints}[a.type]
+            return texts[0] if a.type == kind.STRING else texts
+        numbers = {kind.FLOAT: a.f, kind.INT: a.i, kind.FLOATS: a.floats, kind.INTS: a.ints}
+        if a.type in numbers:
+            return numbers[kind(a.type)]
         raise UnsupportedError(f"{label}: the attribute {a.name!r} of type {a.type} is not supported")
 
 

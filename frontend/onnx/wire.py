@@ -11,6 +11,7 @@ Not here: the elements of tensors (`initialisers`), the meaning of nodes (`graph
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
@@ -101,6 +102,12 @@ class ValueInfo:
 
     name: str = _one(1, "text", "")
     type: StoredType | None = _one(2, "StoredType")
+
+
+class AttributeKind(IntEnum):
+    """Which field of an `Attribute` has its value: `AttributeProto.AttributeType`."""
+
+    FLOAT, INT, STRING, TENSOR, GRAPH, FLOATS, INTS, STRINGS = range(1, 9)
 
 
 @dataclass(slots=True)

@@ -535,7 +535,8 @@ class Optimizer(ABC):
         Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
         """
         kept = [] if CAPTURE.now is not None else [grad_state.grad_of(p) for p in self.params]
-        foreign = pending()  # what the program changed in place, whose gradients go on
+        # What the program changed in place; its gradients go on.
+        foreign = [t for t in pending() if t.expr.device == self.device]
         found = [cast("Tensor", g) for g in kept if g is not None]
         realize_beside([*self.schedule_step(), *others, *found], foreign)
         for p, g in zip(self.params, kept, strict=False):

@@ -12,7 +12,6 @@ Not here: the operators (`operators`), the memory (`memory`). Next: `frontend.ca
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from frontend.torch_compile import memory
 from frontend.torch_compile.functions import name_of
 from frontend.torch_compile.operators import CHECKS, CREATED, DRAWN, TABLE, row
 from hcq.errors import HcqError, UnsupportedError
+from hcq.names import nearest
 
 if TYPE_CHECKING:
     from frontend.device import TensorDevice
@@ -82,9 +82,9 @@ def unsupported(graph: Any) -> list[str]:
         if node.op != "call_function" or _known(node):
             continue
         name = name_of(node.target)
-        near = difflib.get_close_matches(name.partition(".")[0], TABLE, 1)
+        near = nearest(name.partition(".")[0], TABLE)
         text = f"{node.target}, node {node.name}, {_line(node)}"
-        found.setdefault(name, text + (f"; the nearest is {near[0]}" if near else ""))
+        found.setdefault(name, text + (f"; the nearest is {near}" if near else ""))
     return list(found.values())
 
 

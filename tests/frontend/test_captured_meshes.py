@@ -64,6 +64,19 @@ def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
+def step_of(net: Any, adam: optim.Adam) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a training step."""
+
+    def step(given: Tensor, wanted: Tensor) -> Tensor:
+        loss = functional.cross_entropy(net(given), wanted)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        return loss.detach()
+
+    return step
+
+
 def trained(
     devices: Sequence[str],
     how: Callable[[Any], Any],
@@ -84,14 +97,7 @@ def trained(
     adam = optim.Adam(net.parameters(), lr=1e-2)
     x, y = numbers((27, 12)), np.arange(27) % 5
 
-    def step(given: Tensor, wanted: Tensor) -> Tensor:
-        loss = functional.cross_entropy(net(given), wanted)
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
-        return loss.detach()
-
-    step, losses = how(step), []
+    step, losses = how(step_of(net, adam)), []
     with Tensor.train():
         for i in range(steps):
             given, wanted = Tensor(x[i % 3 * 9 :][:9]), Tensor(y[i % 3 * 9 :][:9])
@@ -188,14 +194,7 @@ def calls_of_a_replay(devices: Sequence[str]) -> int:
         x, y = x.shard(devices), y.shard(devices)
     adam = optim.Adam(net.parameters(), lr=1e-2)
 
-    @TinyJit
-    def step(given: Tensor, wanted: Tensor) -> Tensor:
-        loss = functional.cross_entropy(net(given), wanted)
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
-        return loss.detach()
-
+    step = TinyJit(step_of(net, adam))
     with Tensor.train():
         for _ in range(4):
             step(x, y)

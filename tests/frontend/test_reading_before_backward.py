@@ -201,6 +201,17 @@ def test_a_mean_over_updated_values_passes_gradients_on(updated: str, place: str
         assert not mean.is_leaf
 
 
+def test_a_step_computes_nothing_of_another_device() -> None:
+    w = leaf(1.0, 2.0)
+    other = Tensor([0.0, 0.0], device="nv-emu:sm_90")
+    other += 1
+    (w * w).sum().backward()
+    optim.SGD([w], lr=0.1).step()
+    assert w.is_realized
+    assert not other.is_realized
+    assert other.tolist() == [1.0, 1.0]
+
+
 def test_a_detached_tensor_keeps_no_graph() -> None:
     w = leaf(1.0, 2.0)
     h = w * 1
