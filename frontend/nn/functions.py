@@ -132,8 +132,7 @@ BCEWithLogitsLoss = layer_of(
 class CrossEntropyLoss(Module):
     """The cross entropy of logits with classes or probabilities; see `Tensor.cross_entropy`.
 
-    `weight` has one number for each class. It needs a target of classes, and raises `UsageError` beside label
-    smoothing.
+    `weight` has one number for each class.
     """
 
     def __init__(
@@ -148,8 +147,6 @@ class CrossEntropyLoss(Module):
     ) -> None:
         old: dict[str, Any] = {"size_average": size_average, "reduce": reduce, "reduction": reduction}
         reduction = reduced_as_before("CrossEntropyLoss", old)["reduction"]
-        if weight is not None and label_smoothing:
-            raise UsageError("CrossEntropyLoss: weight and label_smoothing together are not supported")
         self.weight = None if weight is None else layer_input(self, weight)
         if self.weight is not None:
             self.weight.requires_grad = False
@@ -161,12 +158,8 @@ class CrossEntropyLoss(Module):
         Raises as `Tensor.cross_entropy`.
         """
         x = raised(layer_input(self, x))
-        if self.weight is None:
-            return x.cross_entropy(target, self.reduction, self.label_smoothing, self.ignore_index)
-        logs = x.log_softmax(1 if x.ndim > 1 else 0)
-        return logs.nll_loss(
-            target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        settings: Any = (self.reduction, self.label_smoothing, self.ignore_index)
+        return x.cross_entropy(target, *settings, weight=self.weight)
 
 
 class Softplus(Module):

@@ -65,10 +65,7 @@ def cross_entropy(
     reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Return the cross entropy of logits (batch, classes, ...); see `Tensor.cross_entropy`.
-
-    `weight` has one number for each class, and raises `UsageError` beside label smoothing.
-    """
+    """Return the cross entropy of logits (batch, classes, ...); arguments: `Tensor.cross_entropy`."""
     loss = CrossEntropyLoss(
         weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )

@@ -31,6 +31,8 @@ from frontend.ops.normalization import log_softmax
 from hcq.errors import UsageError
 
 Reduction = Literal["mean", "sum", "none"]
+_Settings = tuple[Reduction, float, int]
+"""`reduction`, `label_smoothing` and `ignore_index`."""
 
 
 def _reduced(x: T, reduction: Reduction, weight: T | None = None) -> T:
@@ -81,11 +83,11 @@ def sparse_categorical_crossentropy(
     if ignore_index.__class__ is not int:
         ignore_index = whole(ignore_index, "sparse_categorical_crossentropy, ignore_index")
     target = _labels("sparse_categorical_crossentropy", self, target, -1, ignore_index)
-    return _labelled(self, target, ignore_index, label_smoothing, reduction)
+    return _labelled(self, target, (reduction, label_smoothing, ignore_index))
 
 
 @composite
-def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, reduction: Reduction) -> T:
+def _labelled(self: T, target: T, how: _Settings, weight: T | None = None) -> T:
     shape = self.expr.shape
     if not shape or target.expr.shape != shape[:-1] or not target.expr.dtype.is_int:
         raise UsageError(
@@ -93,17 +95,40 @@ def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, red
             f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
         )
     logs = log_softmax(widened(self))
-    chosen = _chosen("cross entropy", logs, target, ignore_index)
-    if label_smoothing:
-        chosen = add(mul(chosen, 1 - label_smoothing), mul(reductions.mean(logs, -1), label_smoothing))
-    counted = ne(target, ignore_index)
-    loss = _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, logs.expr.dtype))
-    return narrowed(loss, self)
+    return narrowed(_of_classes("cross entropy", logs, target, weight, how), self)
+
+
+def _of_classes(what: str, logs: T, target: T, weight: T | None, how: _Settings) -> T:
+    """Return the loss of log probabilities (..., classes) with integer classes (...)."""
+    reduction, smoothing, ignore = how
+    counted = ne(target, ignore)
+    factor = convert(counted, logs.expr.dtype)
+    if weight is not None:
+        each = _each(what, weight, logs)
+        logs, factor = mul(logs, each), where(counted, _chosen(what, each, target, ignore), 0.0)
+    chosen = _chosen(what, logs, target, ignore)
+    if smoothing:
+        chosen = add(mul(chosen, 1 - smoothing), mul(reductions.mean(logs, -1), smoothing))
+    return _reduced(where(counted, neg(chosen), 0.0), reduction, factor)
+
+
+def _each(what: str, weight: T, logs: T) -> T:
+    """Return the weights of classes as a tensor like logs (..., classes)."""
+    shape = logs.expr.shape
+    if weight.expr.shape != shape[-1:]:
+        raise UsageError(f"{what}: wanted a weight for each of {shape[-1]} classes, saw {weight.expr.shape}")
+    return spread(convert(weight, logs.expr.dtype), shape)
 
 
 @accepts_aliases
 def cross_entropy(
-    self: T, target: T, reduction: Reduction = "mean", label_smoothing: float = 0.0, ignore_index: int = -100
+    self: T,
+    target: T,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+    ignore_index: int = -100,
+    *,
+    weight: T | None = None,
 ) -> T:
     """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
 
@@ -112,7 +137,8 @@ def cross_entropy(
     value, or under `HCQ_VALIDATE=1`; else its loss is NaN.
 
     `reduction`: "mean" over the targets that are not ignored, "sum", or "none" for (batch, ...).
-    `label_smoothing` is the share of a target's probability that is spread over all classes.
+    `label_smoothing` is the share of a target's probability that is spread over all classes. `weight` has a
+    factor for each class; the mean over integers then is a mean with the weights of the targets.
 
         logits.cross_entropy(Tensor([3, 0, 9])).backward()      # logits are (3, 10)
 
@@ -123,11 +149,14 @@ def cross_entropy(
     if ignore_index.__class__ is not int:
         ignore_index = whole(ignore_index, "cross_entropy, ignore_index")
     target = _labels("cross_entropy", self, target, axis, ignore_index)
-    return _cross_entropy(self, target, reduction, label_smoothing, ignore_index)
+    if weight is not None and weight.__class__ is not self.__class__:
+        weight = read(cross_entropy, "weight", weight, self)
+    return _cross_entropy(self, target, weight, (reduction, label_smoothing, ignore_index))
 
 
 @composite
-def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: float, ignore_index: int) -> T:
+def _cross_entropy(self: T, target: T, weight: T | None, how: _Settings) -> T:
+    reduction, label_smoothing, _ = how
     shape = self.expr.shape
     if len(shape) < 1:
         raise UsageError("cross_entropy needs logits with a class axis, saw a scalar")
@@ -135,11 +164,12 @@ def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: fl
     order = (*[i for i in range(len(shape)) if i != a], a)
     logits = apply(Ops.PERMUTE, order, self)
     if target.expr.shape != shape:
-        return _labelled(logits, target, ignore_index, label_smoothing, reduction)
+        return _labelled(logits, target, how, weight)
     logits = widened(logits)
     goal = convert(apply(Ops.PERMUTE, order, target), logits.expr.dtype)
     if label_smoothing:
         goal = add(mul(goal, 1 - label_smoothing), label_smoothing / shape[a])
+    goal = goal if weight is None else mul(goal, _each("cross_entropy", weight, logits))
     return narrowed(_reduced(neg(reductions.sum(mul(log_softmax(logits), goal), -1)), reduction), self)
 
 
@@ -163,8 +193,7 @@ def nll_loss(
     target = _labels("nll_loss", self, target, axis, ignore_index)
     if weight is not None:
         weight = weight if weight.__class__ is self.__class__ else read(nll_loss, "weight", weight, self)
-        return _weighed_loss(self, target, weight, ignore_index, reduction)
-    return _nll_loss(self, target, ignore_index, reduction)
+    return _nll_loss(self, target, weight, (reduction, 0.0, ignore_index))
 
 
 def _class_last(what: str, x: T, target: T) -> T:
@@ -181,24 +210,9 @@ def _class_last(what: str, x: T, target: T) -> T:
 
 
 @composite
-def _nll_loss(self: T, target: T, ignore_index: int, reduction: Reduction) -> T:
+def _nll_loss(self: T, target: T, weight: T | None, how: _Settings) -> T:
     logs = _class_last("nll_loss", self, target)
-    counted = ne(target, ignore_index)
-    found = where(counted, neg(_chosen("nll_loss", logs, target, ignore_index)), 0.0)
-    return _reduced(found, reduction, convert(counted, logs.expr.dtype))
-
-
-@composite
-def _weighed_loss(self: T, target: T, weight: T, ignore_index: int, reduction: Reduction) -> T:
-    logs = _class_last("nll_loss", self, target)
-    classes = logs.expr.shape[-1]
-    if weight.expr.shape != (classes,):
-        raise UsageError(f"nll_loss: wanted a weight for each of {classes} classes, saw {weight.expr.shape}")
-    counted = ne(target, ignore_index)
-    each = spread(weight, logs.expr.shape)
-    factor = where(counted, _chosen("nll_loss", each, target, ignore_index), 0.0)
-    found = where(counted, neg(_chosen("nll_loss", mul(logs, each), target, ignore_index)), 0.0)
-    return _reduced(found, reduction, factor)
+    return _of_classes("nll_loss", logs, target, weight, how)
 
 
 def _alike(what: str, x: T, target: T) -> tuple[T, T]:
