@@ -1,8 +1,9 @@
 """Write the reference pages: `python -m tools.reference`.
 
-The pages for users are kept in docs/reference: `hcq`, `Tensor` (with its stub for type checkers) and PTX.
-`--layouts FOLDER` writes other pages there: tables of packets, registers, ioctl structures and descriptors,
-one page for each module. All come from declarations and docstrings. `--check` only reports stale pages.
+docs/reference keeps the pages whose changes a review has to see: `Tensor` (with its stub for type checkers)
+and PTX, which says what is refused. `--pages FOLDER` writes the others there: `hcq`, and tables of packets,
+registers, ioctl structures and descriptors, one page for each module. All come from declarations and
+docstrings. `--check` only reports stale pages.
 
 Not here: outputs in other pages (`tools.docs`).
 """
@@ -55,10 +56,10 @@ def page(name: str) -> str:
     return "\n\n".join([head, *tables]) + "\n"
 
 
-def layout_pages(folder: Path) -> dict[Path, str]:
-    """Return the page of each module with layouts, by its path in `folder`."""
-    texts = {folder / f"{name}.md": page(name) for name in modules()}
-    return {path: text for path, text in texts.items() if text}
+def made_pages() -> dict[str, str]:
+    """Return the pages that are not kept, by file name: `hcq`, and each module with layouts."""
+    texts = {"hcq.md": model_reference.page()} | {f"{name}.md": page(name) for name in modules()}
+    return {name: text for name, text in texts.items() if text}
 
 
 def pages() -> dict[Path, str]:
@@ -66,7 +67,6 @@ def pages() -> dict[Path, str]:
     return {
         PAGES / "tensor.md": tensor_reference.page(),
         PAGES / "ptx.md": ptx_forms.page(),
-        PAGES / "hcq.md": model_reference.page(),
         ROOT / "frontend" / "tensor_methods.pyi": tensor_reference.stub(),
     }
 
@@ -76,16 +76,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command("tools.reference", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is stale")
     parser.add_argument(
-        "--layouts", type=Path, metavar="FOLDER", help="write the pages of layouts there instead"
+        "--pages", type=Path, metavar="FOLDER", help="write the pages that are not kept there instead"
     )
     options = parser.parse_args(argv)
-    if options.layouts is not None and options.check:
-        parser.error("--check: the pages of --layouts are not kept; leave out --check or --layouts")
-    if options.layouts is not None:
-        options.layouts.mkdir(parents=True, exist_ok=True)
-        for path, text in layout_pages(options.layouts).items():
-            path.write_text(text)
-            sys.stderr.write(f"written: {path}\n")
+    if options.pages is not None and options.check:
+        parser.error("--check: the pages of --pages are not kept; leave out --check or --pages")
+    if options.pages is not None:
+        options.pages.mkdir(parents=True, exist_ok=True)
+        for name, text in made_pages().items():
+            (options.pages / name).write_text(text)
+            sys.stderr.write(f"written: {options.pages / name}\n")
         return 0
     check, wanted = options.check, pages()
     gone = [path for path in PAGES.glob("*.md") if path not in wanted]

@@ -1,8 +1,8 @@
 """What the documentation's site has beyond the pages of docs/: mkdocs calls it (`hooks` of mkdocs.yml).
 
 Files and folders outside of docs/ that a page links to become pages, so that the site is whole without a
-checkout. docs/adr has a list of its pages, and reference/modules.md every public name of the frontend's
-modules. Build it with `pip install -e '.[docs]'` and `mkdocs build --strict`.
+checkout. docs/adr has a list of its pages, reference/modules.md every public name of the frontend's modules,
+and reference/hcq.md those of `hcq`. Build it with `pip install -e '.[docs]'` and `mkdocs build --strict`.
 
 Not here: the pages that docs/reference keeps (`tools.reference`).
 """
@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tools.model_reference import called, text_of
+from tools import model_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,14 +45,14 @@ def reference() -> str:
     lines = ["# Modules of the frontend", ""]
     for path in MODULES:
         module = import_module(path)
-        lines += [f"## `{path}`", "", text_of(module), ""]
+        lines += [f"## `{path}`", "", model_reference.text_of(module), ""]
         for name in names(module):
             value = getattr(module, name)
             try:
-                shown = called(name, value, bound=False)
+                shown = model_reference.called(name, value, bound=False)
             except ValueError:  # a class of C code has no signature
                 shown = name
-            lines += [f"### `{path}.{shown}`", "", text_of(value), ""]
+            lines += [f"### `{path}.{shown}`", "", model_reference.text_of(value), ""]
     return "\n".join(lines)
 
 
@@ -76,6 +76,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File  # noqa: PLC0415 - of the extra "docs"
 
     texts = {"reference/modules.md": reference(), "adr/index.md": _decisions()}
+    texts["reference/hcq.md"] = model_reference.page()
     for page in DOCS.rglob("*.md"):
         for target in outside(page):
             listed = [*_files(target)] if target.is_dir() else []

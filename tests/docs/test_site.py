@@ -46,7 +46,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path):
         timeout=CHILD_S, check=False,
     )  # fmt: skip
     assert not shown.returncode, shown.stderr
-    for page in ("index", "reference/modules", "adr/index", "examples/chat.py"):
+    for page in ("index", "reference/hcq", "reference/modules", "adr/index", "examples/chat.py"):
         text = (tmp_path / f"{page}.html").read_text()
         assert 'src="http' not in text
     assert "frontend.nn.Linear" in (tmp_path / "reference" / "modules.html").read_text()

@@ -1,5 +1,5 @@
 """Every hardware number of the AMD driver, as declarative layouts; each file names its sources.
 
 Not here: any behaviour (`drivers.amd`). All layouts as tables:
-`python -m tools.reference --layouts FOLDER`.
+`python -m tools.reference --pages FOLDER`.
 """
