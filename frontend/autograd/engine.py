@@ -31,6 +31,7 @@ from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
 from frontend.evaluation.gradient_state import (
     AFTER_BACKWARD,
+    MARKED,
     depend,
     grad_from_outside,
     hooked,
@@ -50,8 +51,9 @@ from frontend.ops import elementwise
 from hcq.errors import UsageError
 
 if AT_ONCE:
-    from frontend.autograd import anomaly, table
+    from frontend.autograd import anomaly, hooks, table
 else:
+    hooks = later("frontend.autograd.hooks")
     anomaly = later("frontend.autograd.anomaly")
     table = later("frontend.autograd.table")
 _placement = later("frontend.distributed.placement")
@@ -147,12 +149,13 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
     """
     found: list[T | None] = [None] * len(targets)
     waiting: dict[Leaf, T] = {}
+    outputs: dict[Any, Any] = {}
     useful = _leading(moved, targets)
     root, start = self, seed
     while True:
         here = [leaf for leaf in root.leaves if leaf in useful]
         targets_here = [make(self, (leaf.origin.there, (leaf,))) for leaf in here]
-        new = _gradients(root, [*targets, *targets_here], start)
+        new = _gradients(root, [*targets, *targets_here], start, outputs)
         found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
         for leaf, g in zip(here, new[len(targets) :], strict=True):
             if g is not None and leaf.origin.spent:
@@ -192,16 +195,43 @@ def _leading(moved: list[Leaf], targets: Sequence[TensorBase]) -> set[Leaf]:
     return useful
 
 
-def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
+def _gradients(
+    self: T, targets: Sequence[T], seed: T | None, outputs: dict[Any, Any] | None = None
+) -> list[T | None]:
+    """Return the gradient for each target; hooks of modules are called between the parts of the graph."""
+    marks = hooks.points(self) if MARKED[0] else []
+    if not marks:
+        return _of_versions(self, targets, seed, marks)
+    found: list[T | None] = [None] * len(targets)
+    wanted = [*targets, *[make(self, mark) for mark in marks]]
+    outputs = {} if outputs is None else outputs
+    waiting: dict[Node, T] = {}
+    roots: list[Any] = [(self, seed)]
+    while roots or waiting:
+        roots = roots or hooks.called(waiting, marks, outputs, self)
+        for root, start in roots:
+            new = _of_versions(root, wanted, start, marks)
+            found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
+            for mark, g in zip(marks, new[len(targets) :], strict=True):
+                if (total := _sum(waiting.get(mark), g)) is not None:
+                    waiting[mark] = total
+        roots = []
+    return found
+
+
+def _of_versions(
+    self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[TensorExpr, Leaves]]
+) -> list[T | None]:
     """Return the gradient for each target, added to the gradients of its values before writes in place."""
-    found = _gradients_now(self, targets, seed)
+    found = _gradients_now(self, targets, seed, ends)
     before = written_since(self.leaves)
     if before:
         places = {id(t): i for i, t in enumerate(targets)}
         pairs = [(places[id(t)], part) for t, part in _versions(self, before) if id(t) in places]
         current = [(t.expr, t.leaves) for t in before.values()]
         parts = [make(self, part) for _, part in pairs]
-        each = _gradients_now(self, parts, seed, [*current, *[part for _, part in pairs]]) if pairs else []
+        stops = [*current, *[part for _, part in pairs], *ends]
+        each = _gradients_now(self, parts, seed, stops) if pairs else []
         for (i, _), g in zip(pairs, each, strict=True):
             found[i] = _sum(found[i], g)
     return found

@@ -30,12 +30,23 @@ _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 
 AFTER_BACKWARD: Final[list[Callable[[Sequence[TensorBase]], None]]] = []
 """Callbacks with the tensors to which a `backward` gave gradients, called at its end."""
+MARKED: Final = [False]
+"""Whether a module with hooks of its gradients was called; see `frontend.autograd.hooks`."""
 _FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
 """Operations that `join` merges with an operation of the same kind on their result."""
 
 
 class HookHandle:
     """A registered hook; `remove` ends it. Also a `with` block."""
+
+    @classmethod
+    def of(cls, hooks: dict[int, Any], hook: Any, *, first: bool = False) -> Self:
+        """Add a hook as the last, or as the first; return its handle."""
+        added = {max(hooks, default=0) + 1: hook}
+        before = dict(hooks)
+        hooks.clear()
+        hooks.update(added | before if first else before | added)
+        return cls(hooks)
 
     def __init__(self, hooks: dict[int, Any]) -> None:
         self._hooks, self._number = hooks, max(hooks, default=0)

@@ -32,12 +32,18 @@ from frontend.evaluation.gradient_state import (
     was_marked,
 )
 from frontend.evaluation.plan import refuse
+from frontend.later import AT_ONCE, later
 from frontend.nn import state
 from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import AbsentNameError, nearest
 from hcq.tables import html_table, html_text
+
+if AT_ONCE:
+    from frontend.autograd import hooks as marks
+else:
+    marks = later("frontend.autograd.hooks")
 
 
 class Hooks:
@@ -46,6 +52,9 @@ class Hooks:
     def __init__(self) -> None:
         self.before: dict[int, Any] = {}
         self.after: dict[int, Any] = {}
+        self.gradient_before: dict[int, Any] = {}
+        self.gradient_after: dict[int, Any] = {}
+        self.calls = 0
 
 
 class Listed(list[Any]):
@@ -108,31 +117,70 @@ class Module:
                 args, names = found
             elif found is not None:
                 args = found if isinstance(found, tuple) else (found,)
+        if hooks.gradient_before or hooks.gradient_after:
+            return marks.call(self, hooks, args, lambda *args: self._with_after(hooks, args, names))
+        return self._with_after(hooks, args, names)
+
+    def _with_after(self, hooks: Hooks, args: Any, names: Any) -> Any:
+        """Return `forward` and the hooks after it."""
         out = self.forward(*args, **names)
         for hook, with_kwargs in list(hooks.after.values()):
             found = hook(self, args, names, out) if with_kwargs else hook(self, args, out)
             out = out if found is None else found
         return out
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> HookHandle:
+    def _register(
+        self, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool = False  # noqa: FBT001, FBT002 - as given
+    ) -> HookHandle:
+        if not callable(hook):
+            raise UsageTypeError(f"{type(self).__name__}: wanted a function as a hook, saw {shown(hook)}")
+        every = getattr(self.__dict__.setdefault(HOOKS, Hooks()), when)
+        return HookHandle.of(every, (hook, flag(with_kwargs, "with_kwargs")), first=flag(prepend, "prepend"))
+
+    def register_full_backward_pre_hook(
+        self,
+        hook: Callable[..., Any],
+        prepend: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> HookHandle:
+        """Call `hook(module, grads)` in `backward`, with the gradients of the results of each call.
+
+        `grads` is a tuple with a place for each result, None where none flows or it is no tensor. What it
+        returns, if not None, replaces them. `prepend`: before the other hooks. A captured function calls
+        hooks in its capture alone. Raises `UsageTypeError` for no function.
+        """
+        return self._register("gradient_before", hook, prepend)
+
+    def register_full_backward_hook(
+        self,
+        hook: Callable[..., Any],
+        prepend: bool = False,  # noqa: FBT001, FBT002 - as above
+    ) -> HookHandle:
+        """Call `hook(module, of_arguments, of_results)` in `backward`, with gradients of each call.
+
+        Both are tuples as those of `register_full_backward_pre_hook`; `of_arguments` has a place for each
+        argument by position. What the hook returns, if not None, replaces the gradients of the arguments.
+        """
+        return self._register("gradient_after", hook, prepend)
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
         """Call `hook(module, args)` before each `forward`; what it returns, if not None, replaces `args`.
 
         With `with_kwargs`: `hook(module, args, names)`, which returns None or both. A captured function calls
         hooks in its capture alone.
         """
-        hooks = self.__dict__.setdefault(HOOKS, Hooks()).before
-        hooks[max(hooks, default=0) + 1] = (hook, flag(with_kwargs, "with_kwargs"))
-        return HookHandle(hooks)
+        return self._register("before", hook, prepend, with_kwargs)
 
-    def register_forward_hook(self, hook: Callable[..., Any], *, with_kwargs: bool = False) -> HookHandle:
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
         """Call `hook(module, args, output)` after each `forward`.
 
         A result that is not None replaces the output. With `with_kwargs` it is called with (module, args,
         names, output). A captured function calls hooks in its capture alone.
         """
-        hooks = self.__dict__.setdefault(HOOKS, Hooks()).after
-        hooks[max(hooks, default=0) + 1] = (hook, flag(with_kwargs, "with_kwargs"))
-        return HookHandle(hooks)
+        return self._register("after", hook, prepend, with_kwargs)
 
     def forward(self, *args: Any, **names: Any) -> Any:  # noqa: ARG002 - a subclass uses them
         """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
