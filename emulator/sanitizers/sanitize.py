@@ -50,6 +50,19 @@ class OrderScope(enum.Enum):
         return {OrderScope.GROUP: NARROW, OrderScope.CLUSTER: CLUSTERED, OrderScope.ALL: 0}[self]
 
 
+class CopyStep(enum.IntEnum):
+    """What an asynchronous copy does with bytes of shared memory; the value is the kind of its access."""
+
+    STARTS = COPY
+    """It will write them."""
+    ENDS = LANDED
+    """The warp has waited for the writes."""
+    PROXY_ENDS = LANDED | ASYNC
+    """The warp has waited for the writes, which the asynchronous proxy made."""
+    PROXY_READS = READ | ASYNC
+    """The proxy may read them until the warp waits for it."""
+
+
 class Ordering(Protocol):
     """A warp function under construction whose releases and acquires are recorded."""
 
@@ -364,7 +377,7 @@ def watch(
         c.call(watch_global(lib), "void", warp, addresses, mask, site, size, i32(access))
 
 
-def copy_begins(
+def watch_copy(
     lib: Library,
     c: CodeBuilder,
     warp: IrValue,
@@ -372,43 +385,13 @@ def copy_begins(
     mask: IrValue,
     site: IrValue,
     size: int | IrValue,
+    step: CopyStep,
 ) -> None:
-    """Append the checks of the shared bytes that a starting asynchronous copy will write."""
+    """Append the checks of the shared bytes that an asynchronous copy uses in a step."""
     if lib.checks.shared_races or lib.checks.uninitialised:
+        space = "shared" if step is CopyStep.PROXY_READS else "cluster"
         bytes_ = i32(size) if isinstance(size, int) else size
-        c.call(watch_shared(lib, "cluster"), "void", warp, offsets, mask, site, bytes_, i32(COPY))
-
-
-def copy_landed(
-    lib: Library,
-    c: CodeBuilder,
-    warp: IrValue,
-    offsets: IrValue,
-    mask: IrValue,
-    site: IrValue,
-    size: IrValue,
-    *,
-    by_proxy: bool = False,
-) -> None:
-    """Append code for a warp that has waited for its copy; `by_proxy`: the asynchronous proxy made it."""
-    if lib.checks.shared_races or lib.checks.uninitialised:
-        kind = i32(LANDED | ASYNC if by_proxy else LANDED)
-        c.call(watch_shared(lib, "cluster"), "void", warp, offsets, mask, site, size, kind)
-
-
-def proxy_reads(
-    lib: Library,
-    c: CodeBuilder,
-    warp: IrValue,
-    offsets: IrValue,
-    mask: IrValue,
-    site: IrValue,
-    size: int | IrValue,
-) -> None:
-    """Append the checks of shared bytes that the asynchronous proxy may read until the warp waits for it."""
-    if lib.checks.shared_races or lib.checks.uninitialised:
-        bytes_ = i32(size) if isinstance(size, int) else size
-        c.call(watch_shared(lib, "shared"), "void", warp, offsets, mask, site, bytes_, i32(READ | ASYNC))
+        c.call(watch_shared(lib, space), "void", warp, offsets, mask, site, bytes_, i32(step))
 
 
 def proxy_waited(wf: CheckedFunction) -> None:

@@ -21,6 +21,7 @@ from emulator.nv.ptx.core import Modifiers, PtxTranslator, meaning, operands
 from emulator.nv.ptx.memory import shared_offsets, take_hints, take_space
 from emulator.nv.ptx.statements import Not, Operand, PtxImm, PtxInstruction, PtxReg
 from emulator.sanitizers import sanitize
+from emulator.sanitizers.sanitize import CopyStep
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
@@ -64,7 +65,7 @@ def _finish(lib: Library, c: CodeBuilder, warp: IrValue, queue: IrValue, number:
         c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(taken, 64), IrValue("i1", "false"))
     offsets = c.load(lib.v("i32"), c.gep(entry, _OFFSETS), align=4)
     site = c.load("i32", c.gep(entry, 16))
-    sanitize.copy_landed(lib, c, warp, offsets, c.op("and", waiting, lanes), site, size)
+    sanitize.watch_copy(lib, c, warp, offsets, c.op("and", waiting, lanes), site, size, CopyStep.ENDS)
 
 
 @helper("ptx.copy.push", "ptr, ptr, i64 each, i64 each, i32 each, i32 each, i32, i32, mask")
@@ -211,5 +212,5 @@ def _copy(t: PtxTranslator, i: PtxInstruction, m: Modifiers, queue: IrValue) -> 
         t.wf.counting.access("shared", "store", offsets, size, lanes)
         t.wf.counting.copy(reading, c.const("i64", size))
     sanitize.watch(lib, c, "global", warp, sources, reading, site, size, READ)
-    sanitize.copy_begins(lib, c, warp, offsets, lanes, site, size)
+    sanitize.watch_copy(lib, c, warp, offsets, lanes, site, size, CopyStep.STARTS)
     c.call(_push(lib), "void", warp, queue, to, origin, taken, offsets, i32(size), site, lanes)

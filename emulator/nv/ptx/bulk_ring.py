@@ -29,6 +29,7 @@ from emulator.nv.ptx.memory import shared_offsets
 from emulator.nv.ptx.phases import advanced
 from emulator.sanitizers import sanitize
 from emulator.sanitizers.clocks import LANDED
+from emulator.sanitizers.sanitize import CopyStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,11 +126,9 @@ def watch(
         sanitize.watch(lib, c, space, warp, c.splat(address, lib.lanes), lane, site, size, access)
         return
     offsets = c.splat(c.resize(address, 32), lib.lanes)
-    if access == READ:
-        assert space == "shared"
-        sanitize.proxy_reads(lib, c, warp, offsets, lane, site, size)
-    else:
-        sanitize.copy_begins(lib, c, warp, offsets, lane, site, size)
+    assert access != READ or space == "shared"
+    step = CopyStep.PROXY_READS if access == READ else CopyStep.STARTS
+    sanitize.watch_copy(lib, c, warp, offsets, lane, site, size, step)
 
 
 def wide_address(t: PtxTranslator, space: str, address: Operand) -> IrValue:
@@ -240,8 +239,8 @@ def _finish(lib: Library, c: CodeBuilder, warp: IrValue, copy: IrValue) -> None:
         fields = (COPY_ENTRY.load(c, copy, "map"), rank, COPY_ENTRY.address(c, copy, "x0"), shared)
         c.call(tensor_copies.move(lib), "void", *fields, place, c.select(stores, to, origin), stores)
     with c.when(c.icmp("ne", offset, NOWHERE)):
-        first = c.const(lib.mask, 1)
-        sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size, by_proxy=True)
+        first, landed = c.const(lib.mask, 1), CopyStep.PROXY_ENDS
+        sanitize.watch_copy(lib, c, warp, c.splat(offset, lib.lanes), first, site, size, landed)
     barrier = COPY_ENTRY.load(c, copy, "barrier")
     with c.when(c.icmp("ne", barrier, IrValue("ptr", "null"))):
         sanitize.publish(lib, c, warp)
@@ -311,7 +310,7 @@ def _still_reads(lib: Library, c: CodeBuilder, warp: IrValue, ring: IrValue) -> 
             source = c.let("i64", f"ptrtoint {COPY_ENTRY.load(c, entry, 'source')} to i64")
             at = c.splat(c.resize(c.op("sub", source, shared), 32), lib.lanes)
             site, size = COPY_ENTRY.load(c, entry, "site"), COPY_ENTRY.load(c, entry, "size")
-            sanitize.proxy_reads(lib, c, warp, at, own, site, size)
+            sanitize.watch_copy(lib, c, warp, at, own, site, size, CopyStep.PROXY_READS)
 
 
 def waited(t: PtxTranslator) -> None:

@@ -21,6 +21,7 @@ from emulator.ir.library import helper
 from emulator.ir.state import THREAD, WARP
 from emulator.nv.ptx.mma import element
 from emulator.sanitizers import sanitize
+from emulator.sanitizers.sanitize import CopyStep
 
 if TYPE_CHECKING:
     from emulator.ir.library import Library
@@ -112,7 +113,8 @@ def _rows(lib: Library, c: CodeBuilder, warp: IrValue, start: IrValue, width: Ir
     c.store(c.op("or", c.load("i8", bad), c.mask_bits(outside)), bad)
     address = c.select(outside, c.zero(address.type), address)
     offsets = c.shuffle(address, None, [*range(8), *([0] * (lib.lanes - 8))])
-    sanitize.proxy_reads(lib, c, warp, offsets, c.const(lib.mask, 0xFF), site, CHUNK)
+    first = c.const(lib.mask, 0xFF)
+    sanitize.watch_copy(lib, c, warp, offsets, first, site, CHUNK, CopyStep.PROXY_READS)
     shared = WARP.load(c, warp, "shared")
     parts = []
     for n in range(8):
