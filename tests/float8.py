@@ -62,7 +62,8 @@ def encoded(x: Array, name: str) -> Array:
     nothing = 0x80 if name.endswith("fnuz") else 0x7F
     code = np.where(np.isnan(size), nothing, code)
     minus = np.signbit(np.asarray(x)).ravel() & ((code > 0) | (nothing == 0x7F))
-    return (code | minus * half).astype(np.uint8).reshape(np.shape(x))
+    codes: Array = (code | minus * half).astype(np.uint8)
+    return codes.reshape(np.shape(x))
 
 
 def boundaries(name: str) -> Array:
@@ -76,5 +77,5 @@ def boundaries(name: str) -> Array:
     special = np.array([0, 1e-45, 1e-38, 1e5, 3.4e38, np.inf], np.float32)
     found = np.concatenate([sizes, (sizes + following) / 2, following[-1:], special])
     near = [np.nextafter(found, np.float32(end)) for end in (np.inf, -np.inf)]
-    found = np.concatenate([found, *near, np.float32([np.nan])])
+    found = np.concatenate([found, *near, np.array([np.nan], np.float32)])
     return np.unique(np.concatenate([found, -found]).view(np.uint32)).view(np.float32)

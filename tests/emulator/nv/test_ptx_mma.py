@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 
 from emulator.nv.ptx.statements import PtxError
+from tests.float8 import table
 
 LARGEST, SMALLEST = 2**31 - 1, -(2**31)
 
 
 def fragment(matrix: Any, bits: int) -> Any:
-    """Distribute an operand (rows x k) over lanes as PTX's figures show: 32 lanes x registers of words."""
+    """Distribute an operand (rows x k) over lanes as PTX's figures show: 32 lanes x registers of words, of 64 bits if elements are."""
     rows, k = matrix.shape
-    pack = 32 // bits
+    pack = max(32 // bits, 1)
     words = np.zeros((32, (rows // 8) * (k // (4 * pack))), "u8")
     for r in range(rows):
         for c in range(k):
             lane = (r % 8) * 4 + (c % (4 * pack)) // pack
             register = r // 8 + (c // (4 * pack)) * (rows // 8)
             words[lane, register] |= np.uint64((int(matrix[r, c]) & ((1 << bits) - 1)) << (bits * (c % pack)))
-    return words.astype("u4")
+    return words if bits > 32 else words.astype("u4")
 
 
 def spread(matrix: Any, dtype: str) -> Any:
@@ -124,14 +125,8 @@ def test_integers_are_multiplied_alike_every_way(any_bench: Any) -> None:
 
 
 def decoded(raw: Any, type_: str) -> Any:
-    """Read 8-bit floats: sign, exponent and mantissa."""
-    exponent, mantissa = (4, 3) if type_ == "e4m3" else (5, 2)
-    bias = (1 << exponent - 1) - 1
-    e, f = raw >> mantissa & (1 << exponent) - 1, raw & (1 << mantissa) - 1
-    size = np.where(
-        e == 0, f * 2.0 ** (1 - bias - mantissa), (1 + f / (1 << mantissa)) * 2.0 ** (e.astype("f8") - bias)
-    )
-    return np.where(raw & 128, -size, size)
+    """Return the values of 8-bit floats."""
+    return table({"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[type_])[raw].astype("f8")
 
 
 @pytest.mark.sampled(17)

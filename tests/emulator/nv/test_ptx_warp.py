@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.emulator.nv.test_ptx_mma import fragment
+
 
 def shuffled(mode: Any, lane: Any, b: Any, control: Any):
     clamp, segment = control & 31, control >> 8 & 31
@@ -161,19 +163,6 @@ SHAPES = [
 ]
 
 
-def fragment(matrix: Any, bits: Any, rows: Any):
-    """Distribute an operand (rows x k) over lanes as PTX's figures show; returns (lanes, registers) of words."""
-    pack = max(32 // bits, 1)
-    k = matrix.shape[1]
-    words = np.zeros((32, (rows // 8) * (k // (4 * pack))), "u8")
-    for r in range(rows):
-        for c in range(k):
-            lane = (r % 8) * 4 + (c % (4 * pack)) // pack
-            register = r // 8 + (c // (4 * pack)) * (rows // 8)
-            words[lane, register] |= np.uint64(int(matrix[r, c]) << (bits * (c % pack)))
-    return words
-
-
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(("shape", "type_", "total"), SHAPES)
 def test_matrix_products(bench: Any, shape: Any, type_: Any, total: Any):
@@ -199,7 +188,7 @@ def test_matrix_products(bench: Any, shape: Any, type_: Any, total: Any):
         return v.astype("i8").astype("u1")
 
     wide = type_ == "f64"
-    af, bf = fragment(encode(a), bits, m), fragment(encode(b), bits, n)
+    af, bf = fragment(encode(a), bits), fragment(encode(b), bits)
     words = "u8" if wide else "u4"
     data = [bench.new(x.astype(words), words) for x in (af, bf)]
     frag_c = np.zeros((32, m * n // 32))

@@ -11,27 +11,16 @@ import pytest
 
 from emulator.ir.report import ReportKind
 from emulator.nv.ptx.statements import PtxError
+from tests.emulator.nv.test_ptx_mma import decoded
 
 REGS = ".reg .pred %p<4>; .reg .b32 %a<4>, %d<128>, %r<8>; .reg .b64 %rd<8>;\n"
 MODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """Bytes of a swizzle -> its number in a descriptor."""
-FLOAT8 = {"e4m3": (4, 3), "e5m2": (5, 2)}
-
-
-def decoded(raw: Any, type_: str) -> Any:
-    """Return the values of 8-bit floats (finite ones)."""
-    exponent, mantissa = FLOAT8[type_]
-    bias = (1 << exponent - 1) - 1
-    e, f = raw.astype(int) >> mantissa & (1 << exponent) - 1, raw & (1 << mantissa) - 1
-    size = np.where(
-        e == 0, f * 2.0 ** (1 - bias - mantissa), (1 + f / (1 << mantissa)) * 2.0 ** (e.astype("f8") - bias)
-    )
-    return np.where(raw & 128, -size, size)
 
 
 def sample(rng: Any, type_: str, rows: int, k: int) -> tuple[Any, Any]:
     """Return random elements as bytes (rows x bytes of k) and their values; sums of their products are exact in float32."""
-    if type_ in FLOAT8:
+    if type_ in ("e4m3", "e5m2"):
         low, high = (0x20, 0x50) if type_ == "e4m3" else (0x38, 0x42)
         raw = rng.integers(low, high, (rows, k)).astype("u1") | rng.choice([0, 128], (rows, k)).astype("u1")
         raw[rng.random((rows, k)) < 0.1] = 0
