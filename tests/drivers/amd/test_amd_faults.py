@@ -137,20 +137,10 @@ def test_exceptions_of_a_queue_are_decoded():
         assert device.fault() is None
 
 
-class Reporting(ScriptedKernel):
-    """A scripted kernel that reports what is in `told`, once."""
-
-    told: tuple[str, ...] = ()
-
-    def diagnostics(self) -> tuple[str, ...]:
-        told, self.told = self.told, ()
-        return told
-
-
 @pytest.mark.parametrize("kind", [None, QueueKind.COPY])
 def test_a_copy_queue_that_the_kernel_reports_is_a_fault_at_once(kind: QueueKind | None):
     """None: the driver's own copy queue, which uploads code."""
-    kernel = Reporting()
+    kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel)) as device:
         ring = device._uploader.ring if kind is None else device.ring(kind, 0)
         kernel.queues[ring.queue.number].active = False
@@ -181,7 +171,7 @@ def test_a_copy_queue_that_an_emulated_gpu_stops_is_a_fault_with_its_report():
 
 
 def test_a_report_on_another_queue_is_kept_for_its_fault():
-    kernel = Reporting()
+    kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel)) as device:
         kernel.told = ("mmu fault on compute queue 12 of gfx1100:0: a write",)
         assert device.fault() is None

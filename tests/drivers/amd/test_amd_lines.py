@@ -108,16 +108,6 @@ def test_malformed_debug_sections_are_an_error_that_says_so():
         lines.source_place(found.elf, found.placement, kernel.entry)
 
 
-class Reporting(ScriptedKernel):
-    """A scripted kernel that reports what is in `told`, once."""
-
-    told: tuple[str, ...] = ()
-
-    def diagnostics(self) -> tuple[str, ...]:
-        told, self.told = self.told, ()
-        return told
-
-
 @pytest.mark.parametrize(
     ("make", "source"),
     [(compiled, "/src/kernels/k.cl:4"), (lambda: image("gfx1100").code, "which has no source line")],
@@ -126,7 +116,7 @@ class Reporting(ScriptedKernel):
 def test_a_fault_names_kernel_and_line_of_the_program_counter_that_is_reported(
     make: Callable[[], bytes], source: str
 ):
-    kernel = Reporting()
+    kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel)) as device:
         slots = (ArgSlot("out", ArgKind.POINTER, 0, 8, "w"), ArgSlot("n", ArgKind.INT, 8, 4))
         program = device.load(KernelImage(name="k", arch="gfx1100", code=make(), args=slots, kernarg_size=16))

@@ -147,16 +147,10 @@ def test_a_second_fault_carries_only_its_own_reports(device: hcq.Device) -> None
     assert not any("race" in report for report in second.reports)
 
 
-class Reporting(ScriptedKernel):
-    """A scripted kernel with diagnostics."""
-
-    def diagnostics(self) -> tuple[str, ...]:
-        return ("one: of two\nlines", "other")
-
-
 def test_reports_are_in_the_message_and_in_the_data() -> None:
-    kernel = Reporting()
+    kernel = ScriptedKernel()
     made = NvDriver("nv", lambda _: kernel).open(0, None)
+    kernel.told = ("one: of two\nlines", "other")
     kernel.post_error(109)
     report = made.fault()
     made.close()

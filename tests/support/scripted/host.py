@@ -41,6 +41,8 @@ class HostCalls(ABC):
         self.fail_at = fail_at
         """The number of the call that fails, counted from 0; None for no failure. It may be changed at any
         time."""
+        self.told: tuple[str, ...] = ()
+        """What `diagnostics` reports next, once."""
         self.failed = ""
         """The call that failed because of `fail_at`, or "" before it."""
         self.count = 0
@@ -149,7 +151,8 @@ class HostCalls(ABC):
         self._linux.fence()
 
     def diagnostics(self) -> tuple[str, ...]:
-        return ()
+        told, self.told = self.told, ()
+        return told
 
     def refusal(self) -> str:
         return ""
