@@ -20,7 +20,10 @@ SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent
 
 
 class Words:
-    """Buffers of one device, and what was wrong in them."""
+    """Buffers of one device, what was wrong in them, and what programs of all vendors do alike."""
+
+    programs: dict[str, hcq.Program]
+    """The kernels, by name; "count" stores 1 + the word that it reads."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -55,6 +58,22 @@ class Words:
     def advice(self) -> tuple[str, ...]:
         """Return the doubts of the kernel side, if a right driver gives no reason for any."""
         return ()
+
+    def between_queues(self) -> None:
+        """Copy, count on two compute queues, and copy back, all behind a gate."""
+        device, count = self.device, self.programs["count"]
+        first, middle, last, back = (self.words(1024, n) for n in (7, 0, 0, 0))
+        gate = device.signal(host_set=True)
+        compute, other, copies = device.compute, device.computes[-1], device.copies[0]
+        begun = copies.submit(copies.record().wait(gate, 1).copy(middle, first, 4096))
+        commands = compute.record().exec(count, count.args(last, middle), groups=(1, 1, 1), threads=(1, 1, 1))
+        counted = compute.submit(commands, after=[begun])
+        again = other.record().exec(count, count.args(middle, last), groups=(1, 1, 1), threads=(1, 1, 1))
+        counted = other.submit(again, after=[counted])
+        done = copies.submit(copies.record().copy(back, middle, 4096), after=[counted])
+        gate.value = 2
+        self.wait(done)
+        self.expect("work of three queues", back, [9, 7])
 
     def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
         """Record a wrong result unless a buffer starts with the expected words."""

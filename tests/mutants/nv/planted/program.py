@@ -187,22 +187,6 @@ class Program(Words):
             if any(back.host()[: 1 << 16]):
                 self.wrong.append("new memory is not zero")
 
-    def between_queues(self) -> None:
-        """Copy, count on two compute queues, and copy back, all behind a gate."""
-        device, count = self.device, self.programs["count"]
-        first, middle, last, back = (self.words(1024, n) for n in (7, 0, 0, 0))
-        gate = device.signal(host_set=True)
-        compute, other, copies = device.compute, device.computes[-1], device.copies[0]
-        begun = copies.submit(copies.record().wait(gate, 1).copy(middle, first, 4096))
-        commands = compute.record().exec(count, count.args(last, middle), groups=ONE, threads=ONE)
-        counted = compute.submit(commands, after=[begun])
-        again = other.record().exec(count, count.args(middle, last), groups=ONE, threads=ONE)
-        counted = other.submit(again, after=[counted])
-        done = copies.submit(copies.record().copy(back, middle, 4096), after=[counted])
-        gate.value = 2
-        self.wait(done)
-        self.expect("work of three queues", back, [9, 7])
-
     def stamps(self) -> None:
         """Write timestamps before and after the work of a compute and a copy queue, and compare them."""
         device, count = self.device, self.programs["count"]
