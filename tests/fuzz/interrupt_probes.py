@@ -167,7 +167,26 @@ class Close:
         self.device.close(timeout_s=0.1)
 
 
-class Graph(_Queues):
+class _Replays(_Queues):
+    """Replays of an executable that fills the buffer with its first parameter; `more` are the others."""
+
+    executable: hcq.Executable
+    more: tuple[hcq.Buffer, ...] = ()
+
+    def act(self) -> None:
+        """Replay."""
+        self.executable.replay([self.turn % 200, *self.more])
+
+    def check(self) -> None:
+        """Replay more often than there are replay slots, and read the result."""
+        super().check()
+        for value in (201, 202, 203, 204, 205):
+            point = self.executable.replay([value, *self.more])
+        point.wait()
+        assert self.out.host()[0] == 205, f"a replay gave {self.out.host()[0]}"
+
+
+class Graph(_Replays):
     """Replays of an executable over two queues."""
 
     def __init__(self) -> None:
@@ -179,22 +198,10 @@ class Graph(_Queues):
         copies = self.device.copies[0]
         graph.add(copies, copies.record().copy(self.out, target, _N), after=[first])
         self.executable = graph.compile(copies=2, limit=3)
-        self.one = self.device.alloc(_N)
-
-    def act(self) -> None:
-        """Replay."""
-        self.executable.replay([self.turn % 200, self.one])
-
-    def check(self) -> None:
-        """Replay more often than there are replay slots, and read the result."""
-        super().check()
-        for value in (201, 202, 203, 204, 205):
-            point = self.executable.replay([value, self.one])
-        point.wait()
-        assert self.out.host()[0] == 205, f"a replay gave {self.out.host()[0]}"
+        self.more = (self.device.alloc(_N),)
 
 
-class Replay(_Queues):
+class Replay(_Replays):
     """Replays of an executable of one queue, by the prebuilt submission."""
 
     def __init__(self) -> None:
@@ -203,18 +210,6 @@ class Replay(_Queues):
         value = graph.param("value", bits=32)
         graph.add(self.queue, self.queue.record().fill(self.out, value, _N))
         self.executable = graph.compile(copies=2, limit=3)
-
-    def act(self) -> None:
-        """Replay."""
-        self.executable.replay([self.turn % 200])
-
-    def check(self) -> None:
-        """Replay and read."""
-        super().check()
-        for value in (201, 202, 203, 204, 205):
-            point = self.executable.replay([value])
-        point.wait()
-        assert self.out.host()[0] == 205, f"a replay gave {self.out.host()[0]}"
 
 
 class _Tensors:

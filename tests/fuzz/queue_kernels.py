@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hcq import DeviceInfo
 
+SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 SLOTS: Final = (
     ArgSlot("out", ArgKind.POINTER, 0, 8, "rw"),
     ArgSlot("a", ArgKind.POINTER, 8, 8, "r"),
@@ -118,6 +119,15 @@ class Stage:
         self.queues = [queue for device in self.devices for queue in device.queues]
         self.mix = {device: device.load(image(device.info)) for device in self.devices}
         self.compute = tuple(queue.kind is hcq.QueueKind.COMPUTE for queue in self.queues)
+
+    def buffer(self, data: bytes) -> hcq.Buffer:
+        """Return a buffer with this content that the host and all devices see."""
+        first, *others = self.devices
+        buffer = first.alloc(len(data), SHARED)
+        for device in others:
+            buffer.map_to(device)
+        buffer.host()[:] = data
+        return buffer
 
     def close(self) -> None:
         """Close the devices, all of them also where one raises a fault."""

@@ -25,14 +25,13 @@ import hcq
 from tests.fuzz import campaign
 from tests.fuzz.queue_calls import CALLS, unexpected
 from tests.fuzz.queue_faults import FAULTS, misreported
-from tests.fuzz.queue_kernels import Stage
+from tests.fuzz.queue_kernels import SHARED, Stage
 from tests.fuzz.queue_programs import WORDS, Command, Maker, Program, Range, apply, freed_fill, start
 from tools.arguments import device_name, reported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 WAIT_S: Final = 120.0
 
 
@@ -46,7 +45,7 @@ class Run:
     def __init__(self, program: Program, stage: Stage) -> None:
         self.program, self.stage = program, stage
         self.memory = start(program.seed)
-        self.buffers = [self._buffer(data) for data in self.memory]
+        self.buffers = [stage.buffer(data.tobytes()) for data in self.memory]
         self.points: dict[int, hcq.Point] = {}
         self.signals = {
             n: stage.devices[0].signal(label=f"end of {n}")
@@ -58,14 +57,6 @@ class Run:
         """Host views of the buffers that submissions free."""
         self.wanted: dict[int, np.ndarray[Any, Any]] = {}
         """What they must have in the end."""
-
-    def _buffer(self, data: np.ndarray[Any, Any]) -> hcq.Buffer:
-        first, *others = self.stage.devices
-        buffer = first.alloc(4 * WORDS, SHARED)
-        for device in others:
-            buffer.map_to(device)
-        buffer.host()[:] = data.tobytes()
-        return buffer
 
     def view(self, where: Range) -> hcq.Buffer:
         """Return a view of a range."""
@@ -126,7 +117,7 @@ class Run:
             if not one.drops:
                 old.close()
             fresh = np.full(WORDS, freed_fill(number), np.uint32)
-            self.buffers[one.frees] = self._buffer(fresh)
+            self.buffers[one.frees] = self.stage.buffer(fresh.tobytes())
 
     def _submit_by_threads(self) -> None:
         """Submit from a thread for each queue; each waits for the submissions that must be made before."""

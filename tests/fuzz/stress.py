@@ -31,7 +31,6 @@ from tools.arguments import device_name, positive, reported
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 BUFFERS: Final = 12
 WAIT_S: Final = 600.0
 AHEAD: Final = 400
@@ -59,7 +58,7 @@ class Stress:
         self.stage, self.count, self.threads = stage, count, threads
         self.random = random.Random(seed)  # noqa: S311 - programs, not secrets
         self.memory = [np.zeros(WORDS, np.uint32) for _ in range(BUFFERS)]
-        self.buffers = [self._buffer() for _ in range(BUFFERS)]
+        self.buffers = [stage.buffer(bytes(4 * WORDS)) for _ in range(BUFFERS)]
         self.order = threading.Condition()
         """Guards everything below; chosen submissions are numbered under it."""
         self.points: dict[int, hcq.Point] = {}
@@ -69,14 +68,6 @@ class Stress:
         self.called = Counter[int]()
         self.early: list[int] = []
         self.raised: list[BaseException] = []
-
-    def _buffer(self) -> hcq.Buffer:
-        first, *others = self.stage.devices
-        buffer = first.alloc(4 * WORDS, SHARED)
-        for device in others:
-            buffer.map_to(device)
-        buffer.host()[:] = bytes(4 * WORDS)
-        return buffer
 
     def choose(self) -> Chosen | None:
         """Number the next submission and return it; None when all are numbered."""
@@ -106,7 +97,7 @@ class Stress:
             self.users[src][number] = False
             old = self.buffers[dst] if frees else None
             if frees:
-                self.buffers[dst] = self._buffer()
+                self.buffers[dst] = self.stage.buffer(bytes(4 * WORDS))
             used = list(self.buffers)
             return Chosen(number, self.stage.queues[index], commands, used, sorted(follows), old)
 

@@ -81,3 +81,14 @@ class Case:
     def name(self) -> str:
         """The key of the case's record."""
         return f"{self.method} {self.use}".strip()
+
+
+class Cases(list[Case]):
+    """The cases of a group; rows of its table call `add`."""
+
+    def add(
+        self, method: str, inputs: Inputs, ours: Callable[..., Any], theirs: Callable[..., Any],
+        use: str = "", **more: Any,
+    ) -> None:  # fmt: skip
+        """Append a case; `more` are its other fields."""
+        self.append(Case(method, use, inputs, ours, theirs, **more))

@@ -9,25 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.oracles.gradients.case import INF, NAN, Case, given
+from tests.oracles.gradients.case import INF, NAN, Cases, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.oracles.gradients.case import Inputs
 
-CASES: Final[list[Case]] = []
-
-
-def _case(
-    method: str,
-    inputs: Inputs,
-    ours: Callable[..., Any],
-    theirs: Callable[..., Any],
-    use: str = "",
-    **more: Any,
-) -> None:
-    CASES.append(Case(method, use, inputs, ours, theirs, **more))
+CASES: Final = Cases()
+_case = CASES.add
 
 
 _GRID: Final = [[1.0, -0.0, INF], [NAN, 0.0, -2.0]]

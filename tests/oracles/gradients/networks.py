@@ -7,27 +7,12 @@ Next: `case`, what a case is; `cases`, the list of all groups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.oracles.gradients.case import INF, LEAST, NAN, Case, given, pairs, special
+from tests.oracles.gradients.case import INF, LEAST, NAN, Cases, given, pairs, special
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.oracles.gradients.case import Inputs
-
-CASES: Final[list[Case]] = []
-
-
-def _case(
-    method: str,
-    inputs: Inputs,
-    ours: Callable[..., Any],
-    theirs: Callable[..., Any],
-    use: str = "",
-    **more: Any,
-) -> None:
-    CASES.append(Case(method, use, inputs, ours, theirs, **more))
+CASES: Final = Cases()
+_case = CASES.add
 
 
 _PICTURE: Final = [
