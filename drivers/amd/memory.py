@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from drivers import kernel as kernels
@@ -32,6 +33,8 @@ class AddressSpan:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+        self._unfreed: list[tuple[int, int]] = []
+        """Ranges of memory that the kernel did not free; new memory there would overlap it."""
 
     def reserve(self, size: int) -> int:
         """Reserve `size` bytes, whole pages, and return their address. Raises as `Kernel.mmap`."""
@@ -48,6 +51,18 @@ class AddressSpan:
     def release(self, va: int, size: int) -> None:
         """Free a range that `reserve` returned, and unmap all host mappings in it."""
         self._kernel.munmap(va, size)
+
+    def freed(self, va: int, size: int, error: type[BaseException] | None, *_: object) -> None:
+        """Release a range as a context ends that frees its memory; after an error keep it until `close`."""
+        if error is None:
+            self.release(va, size)
+        else:
+            self._unfreed.append((va, size))
+
+    def close(self) -> None:
+        """Release the ranges of memory that was not freed."""
+        while self._unfreed:
+            self.release(*self._unfreed.pop())
 
 
 _ZEROS: Final = bytes(1 << 20)
@@ -222,7 +237,7 @@ class AmdMemories:
             if keep_host and memory.view is not None:
                 kernels.keep_pages(self._kfd.kernel, memory.view)  # the range is released with the pages
             else:
-                stack.callback(self._space.release, memory.va, memory.size)
+                stack.push(partial(self._space.freed, memory.va, memory.size))
             stack.callback(self._kfd.free, memory.handle)
             self.map.remove(memory)
             gpus = tuple(memory.gpus)

@@ -240,6 +240,7 @@ class AmdProcess:
         The kernel keeps its own state of the process, such as the event page, until the process ends.
         """
         with self._lock, contextlib.ExitStack() as stack:
+            stack.callback(self.space.close)
             stack.callback(self.kfd.close)
             for fd in self._render.values():
                 stack.callback(self.kernel.close, fd)

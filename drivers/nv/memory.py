@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE, keep_pages, unmap_last
@@ -269,7 +270,7 @@ class NvMemories:
                     keep_pages(self._rm.kernel, memory.view)
                 self._space.keep(memory.va)
             elif memory.own_range:
-                stack.callback(self._space.release, memory.va)
+                stack.push(partial(self._space.freed, memory.va))
             if memory.handle and memory.own_object:
                 stack.callback(self._rm.free, memory.handle)
             if memory in self.map:

@@ -95,6 +95,14 @@ class NvVaSpace:
                 merged.append((start, end))
         self._free = merged
 
+    def freed(self, va: int, error: type[BaseException] | None, *_: object) -> None:
+        """Release a range as a context ends that frees its memory; after an error it stays held.
+
+        New memory there would overlap what the kernel did not free.
+        """
+        if error is None:
+            self.release(va)
+
     def keep(self, va: int) -> None:
         """Forget a reserved range without unmapping it: the host still uses its pages after the close."""
         del self._held[va]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from hcq.errors import BringUpError, DeviceFault, FaultReport
+from hcq.errors import BringUpError, DeviceFault, DriverError, FaultReport
 from hcq.idle import STANDSTILL_S, Standstill, spent_time
 
 STAGE_BYTES: Final = 1 << 20
@@ -69,7 +69,8 @@ class CopyWords:
 class Uploader:
     """Synchronous copies into device memory. Thread-safe. It owns its ring and its staging memory.
 
-    Calls raise `DeviceFault` if `fault` returns a report, `BringUpError` if the GPU does not finish in time.
+    Calls raise `DeviceFault` if `fault` returns a report, `BringUpError` if the GPU does not finish in time,
+    and the `DriverError` of `fault` once the GPU has finished.
     `clock` returns a new clock in seconds for each copy or fill. By default it measures the CPU time that the
     calling thread spends polling, so that a loaded host causes no false timeout; for an `emulated` GPU the
     time for which the GPU's threads stand still (`hcq.idle.Standstill`).
@@ -121,14 +122,22 @@ class Uploader:
             self._slot[0] = 0
             self.ring.send(engine.signalled(words, self._stage.va, value))
             read = (clock or self._clock)()
+            refused: DriverError | None = None
             while self._slot[0] != value:
-                report = self._fault()
+                report = None
+                try:
+                    report = self._fault()
+                except DriverError as error:
+                    refused = error  # raised when the copy is done: the caller frees its memory then
                 if report is not None:
                     raise DeviceFault(report)
                 if read() > limit_s:
                     stuck = self.ring.stuck()
-                    raise BringUpError(f"{engine.late} in {limit_s:.1f} s: {stuck}\nhint: {engine.hint}")
+                    text = f"{engine.late} in {limit_s:.1f} s: {stuck}\nhint: {engine.hint}"
+                    raise BringUpError(text) from refused
                 time.sleep(0)
+            if refused is not None:
+                raise refused
 
     def close(self) -> None:
         """Close the ring and free the staging memory."""

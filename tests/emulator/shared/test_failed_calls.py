@@ -1,0 +1,313 @@
+"""Every system call of the driver fails in turn on the emulated kernels: typed error, nothing leaked.
+
+Each test prints how many calls failed. The scripted kernels have the same tests for single parts of a driver
+(`tests.drivers.nv.test_nv_bringup`, `tests.drivers.amd.test_amd_bringup`); here whole devices of `hcq` run on
+kernels that also execute the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hcq
+from drivers.amd.driver import AmdDriver
+from drivers.amd.layouts.kfd import Call, request
+from drivers.kernel import MAP_FIXED, PAGE, fail
+from drivers.nv.driver import NvDriver
+from emulator.amd.machine import Machines
+from emulator.nv.machine import open_variant
+from hcq.config import override
+from hcq.device import Device
+from hcq.errors import FaultKind, FaultReport, HcqError
+from tests.conformance.kernels import image
+from tests.limits import HANG_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.kernel import Mapping, Mmio
+
+HOST = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
+LARGE = 4 << 20
+"""Bytes that get large pages."""
+WAIT_EVENTS = request(Call.WAIT_EVENTS, 24)
+MOST_POLLS = 3
+"""How often the call counts with which a driver polls: how many there are depends on the machine's load."""
+MACHINES = ["nv-emu", "nv-emu:sm_80+580+native", "amd-emu", "amd-emu:gfx942"]
+
+
+class FailingKernel:
+    """An emulated kernel of which call number `fail_at` fails; None: none does. It counts what is held."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.fail_at: int | None = None
+        self.count = 0
+        self.failed = ""
+        """The call that failed; empty: none."""
+        self._fds: set[int] = set()
+        self._mapped: list[tuple[int, int]] = []
+        self._polls = 0
+
+    def start(self, fail_at: int | None) -> None:
+        """Let the call fail that has this number from now on; None: let none fail."""
+        self.failed, self._polls = "", 0
+        self.fail_at = None if fail_at is None else self.count + fail_at
+
+    def __getattr__(self, name: str) -> Any:  # what does not fail here
+        return getattr(self.inner, name)
+
+    def _enter(self, call: str, number: int, what: str) -> None:
+        self.count += 1
+        if self.count - 1 == self.fail_at:
+            self.failed = f"{call} {what}"
+            fail(call, number, what)
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        self._enter("open", errno.EMFILE, path)
+        self._fds.add(fd := self.inner.open(path, flags))
+        return fd
+
+    def close(self, fd: int) -> None:
+        self.inner.close(fd)
+        self._fds.discard(fd)
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        self._polls += request == WAIT_EVENTS
+        if request != WAIT_EVENTS or self._polls <= MOST_POLLS:
+            self._enter("ioctl", errno.EIO, f"{request:#x}")
+        return self.inner.ioctl(fd, request, argument)
+
+    def mmap(self, size: int, *, va: int = 0, flags: int | None = None, **rest: int) -> Mapping:
+        self._enter("mmap", errno.ENOMEM, f"{size:#x} bytes")
+        found: Mapping = self.inner.mmap(size, va=va, flags=flags, **rest)
+        if flags is not None and flags & MAP_FIXED:
+            self._forget(found.va, size)
+        self._mapped.append((found.va, found.va + -(-size // PAGE) * PAGE))
+        return found
+
+    def munmap(self, va: int, size: int) -> None:
+        self.inner.munmap(va, size)
+        self._forget(va, size)
+
+    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
+        self._enter("mmap", errno.EAGAIN, f"registers at {offset:#x}")
+        return self.inner.mmio(fd, size, offset)
+
+    def _forget(self, va: int, size: int) -> None:
+        end = va + -(-size // PAGE) * PAGE
+        parts = [part for a, b in self._mapped for part in ((a, min(b, va)), (max(a, end), b))]
+        self._mapped = [(a, b) for a, b in parts if a < b]
+
+    def held(self) -> dict[str, int]:
+        """Return how much of each kind of resource the driver holds."""
+        found = {"descriptors": len(self._fds), "mapped bytes": sum(b - a for a, b in self._mapped)}
+        machine = self.inner.machine
+        if hasattr(machine, "clients"):  # NVIDIA
+            spaces = [file.uvm for file in self.inner.files.values() if file.uvm is not None]
+            return found | {
+                "objects": sum(len(client.objects) for client in machine.clients.values()),
+                "pinned": len(machine.pinned),
+                "mappings of the GPU": sum(len(space.mapped) + len(space.ranges) for space in spaces),
+                "video memory": machine.vram_used,
+            }
+        for one in machine.process.leaks():
+            found[one.kind] = found.get(one.kind, 0) + 1
+        return found | {"host memory": machine.process.host_used}
+
+
+def kernel_of(name: str) -> FailingKernel:
+    """Return the kernel of a new machine."""
+    vendor, _, variant = name.partition(":")
+    return FailingKernel(open_variant(variant) if vendor == "nv-emu" else Machines()(variant))
+
+
+def opened(kernel: FailingKernel, index: int = 0) -> Device:
+    """Open a device as `hcq.open` does."""
+    driver: Any = (
+        NvDriver("nv-emu", lambda _: kernel, emulated=True)
+        if hasattr(kernel.inner.machine, "clients")
+        else AmdDriver("amd-emu", lambda _: kernel, lasting=False, emulated=True)
+    )
+    with override(ring_bytes=1 << 14):
+        return Device(driver.open(index, None), emulated=True)
+
+
+def worked(device: Device) -> None:
+    """Check that every queue of a device works."""
+    buffer = device.alloc(64, HOST)
+    for number, queue in enumerate(device.queues):
+        queue.submit(queue.record().fill(buffer, number)).wait(timeout_s=HANG_S)
+        assert buffer.host().cast("I")[0] == number
+
+
+def tell(what: str, outcomes: dict[str, int]) -> None:
+    """Print the counts."""
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
+    print(f"{what}: {counts}")  # noqa: T201 - `pytest -s` shows it
+
+
+def count(outcomes: dict[str, int], outcome: str) -> None:
+    """Add one to an outcome."""
+    outcomes[outcome] = outcomes.get(outcome, 0) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        *((name, 29) for name in MACHINES),
+        *(pytest.param(name, 1, marks=pytest.mark.landing) for name in ("nv-emu", "amd-emu")),
+    ],
+)
+def test_each_call_that_fails_from_open_to_close_leaves_nothing(name: str, step: int) -> None:
+    def use(kernel: FailingKernel) -> None:
+        with contextlib.closing(opened(kernel)) as device:
+            worked(device)
+
+    probe = kernel_of(name)
+    use(probe)
+    assert not any(probe.held().values())
+    outcomes: dict[str, int] = {}
+    for number in range(0, probe.count, step):
+        kernel = kernel_of(name)
+        kernel.start(number)
+        try:
+            use(kernel)
+        except HcqError as error:
+            count(outcomes, type(error).__name__)
+        else:
+            count(outcomes, "no error")
+        assert not any(kernel.held().values()), f"call {number} ({kernel.failed}) left {kernel.held()}"
+    tell(f"{name} opens, works and closes", outcomes)
+
+
+def priority(device: Device) -> object:
+    old = device.compute.priority
+    try:
+        device.compute.priority = 2
+    except HcqError:
+        assert device.compute.priority == old
+        raise
+    device.compute.priority = 0
+    return None
+
+
+def exported(device: Device) -> object:
+    """Export memory that this device cannot share."""
+    with device.alloc(LARGE) as buffer:
+        return device.export(buffer.chunk.allocation)
+
+
+def imported(device: Device) -> object:
+    """Import memory of another process, which no GPU can."""
+    fd = os.memfd_create("memory of another process")
+    try:
+        return device.import_buffer(fd)
+    finally:
+        os.close(fd)
+
+
+def signals(device: Device) -> object:
+    """Shared signals: their pages are mapped into the device until it closes."""
+    return device.signal(shared=True)
+
+
+def carried(device: Device) -> object:
+    """A submission that is larger than the ring, whose words lie in a buffer of their own."""
+    queue, buffer = device.copies[0], device.alloc(64, HOST)
+    commands = queue.record()
+    for _ in range(queue.most_words // 4):
+        commands.fill(buffer, 1)
+    return queue.submit(commands)
+
+
+def kept(device: Device, size: int, spec: hcq.BufferSpec) -> object:
+    with device.alloc(size, spec):
+        return None
+
+
+def recovered(device: Device) -> object:
+    """A recovery: what fails leaves the device faulted, and it may be repeated."""
+    if device.refusal is None:
+        device.faulted(FaultReport(device=device.name, kind=FaultKind.HANG, message="a test"))
+    try:
+        device.recover()
+    except HcqError:
+        with pytest.raises(hcq.DeviceFault):
+            device.alloc(64)
+        raise
+    return None
+
+
+def trimmed(device: Device) -> object:
+    kept(device, LARGE, HOST)
+    return device.trim()
+
+
+PARTS: dict[str, Callable[[Device], object]] = {
+    "large pages": lambda device: kept(device, LARGE, hcq.BufferSpec()),
+    "visible memory": lambda device: kept(device, LARGE, hcq.BufferSpec(host_visible=True)),
+    "host memory": lambda device: kept(device, LARGE, HOST),
+    "trim": trimmed,
+    "priority": priority,
+    "export": exported,
+    "import": imported,
+    "shared signal": signals,
+    "program": lambda device: device.load(image("affine", device.info)),
+    "large submission": carried,
+    "clock": lambda device: device.clock(),
+    "recover": recovered,
+}
+FREES = ("FREE", "UNMAP")
+"""Calls of the driver that give memory back: what the kernel does not take back is held until the close."""
+
+
+def driven(kernel: FailingKernel, device: Device, part: str) -> dict[str, int]:
+    """Fail each call of a part in turn, until none is left; return the number of calls by their outcome.
+
+    What fails raises a typed error and leaves the device as it was, but for what the kernel refused to free.
+    A call that was made again, because memory was short, and one that is not needed, raise nothing.
+    """
+    outcomes: dict[str, int] = {}
+    for number in itertools.count():
+        if device.refusal is None:
+            device.trim()
+        before = kernel.held()
+        kernel.start(number)
+        try:
+            PARTS[part](device)
+        except HcqError as error:
+            kernel.fail_at = None
+            if not kernel.failed:  # what the device does not have
+                assert isinstance(error, hcq.UnsupportedError), error  # noqa: PT017 - others failed before
+                count(outcomes, "refused")
+                return outcomes
+            count(outcomes, type(error).__name__)
+            if part not in {"trim", "recover"} and not any(word in str(error) for word in FREES):
+                device.trim()
+                assert kernel.held() == before, f"call {number} ({kernel.failed}) left something"
+        else:
+            kernel.fail_at = None
+            if not kernel.failed:
+                return outcomes
+            count(outcomes, "no error")
+    return outcomes
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_each_call_that_fails_on_an_open_device_leaves_it_as_it_was(name: str, part: str) -> None:
+    kernel = kernel_of(name)
+    with contextlib.closing(opened(kernel)) as device:
+        outcomes = driven(kernel, device, part)
+        if device.refusal is not None:
+            device.recover()
+        worked(device)
+    assert not any(kernel.held().values())
+    tell(f"{part} of {name}", outcomes)
