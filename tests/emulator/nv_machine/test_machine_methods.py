@@ -21,6 +21,7 @@ from tests.emulator.nv_machine.test_machine_copy import ONE, SIGNAL, copy, launc
 
 Make = Callable[..., Client]
 ACQUIRE = SemOperation.ACQ_STRICT_GEQ
+METHOD, HOST, UNSUPPORTED = FindingKind.METHOD, FindingKind.HOST, FindingKind.UNSUPPORTED
 
 
 def fails(  # noqa: PLR0917 - the parts of a report
@@ -37,7 +38,7 @@ def fails(  # noqa: PLR0917 - the parts of a report
 def test_a_control_entry_that_does_nothing_has_no_operand(up: Client) -> None:
     ring = up.copy_channel()
     ring.entry(int(GpfifoControl(OPCODE=GpfifoOpcode.NOP, OPERAND=5)))
-    fails(up, ring, sem(0x1000, 1), "NOP has operand 0x5, wanted 0", FindingKind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, ring, sem(0x1000, 1), "NOP has operand 0x5, wanted 0", HOST, RcCode.PBDMA_ERROR)
 
 
 def twin(client: Client, size: int, va: int) -> Memory:
@@ -65,7 +66,7 @@ def test_ampere_has_no_extended_base(make: Make) -> None:
     ring = client.copy_channel()
     ring.entry(int(GpfifoControl(OPCODE=GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE, OPERAND=0)))
     text = "SET_PB_SEGMENT_EXTENDED_BASE is not for this channel"
-    fails(client, ring, sem(0x1000, 1), text, FindingKind.HOST, RcCode.PBDMA_ERROR)
+    fails(client, ring, sem(0x1000, 1), text, HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize("subchannel", range(8))
@@ -78,7 +79,7 @@ def test_host_methods_are_taken_on_any_subchannel(up: Client, subchannel: int) -
 def test_a_method_on_a_subchannel_without_object_is_reported(up: Client) -> None:
     words = [0x2001_0000 | 7 << 13 | 0x100 >> 2, 0]
     text = "subchannel 7, which has no object"
-    fails(up, up.copy_channel(), words, text, FindingKind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, text, HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize("bits", [1 << 16, 4, 1 << 13, 1 << 12])
@@ -130,17 +131,17 @@ def test_bits_of_another_semaphore_operation_are_named(
 ) -> None:
     words = sem(up.memory(4096).va, 0, operation, **fields)
     text = f"{operation.name} with bits of {whose}"
-    fails(up, up.copy_channel(), words, text, FindingKind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, text, HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize(
     ("operation", "kind", "text"),
     [
-        (MemOperation.MMU_TLB_INVALIDATE, FindingKind.HOST, "needs a privileged channel"),
-        (MemOperation.MMU_TLB_INVALIDATE_TARGETED, FindingKind.HOST, "needs a privileged channel"),
-        (MemOperation.L2_FLUSH_DIRTY, FindingKind.UNSUPPORTED, "L2_FLUSH_DIRTY is not emulated"),
-        (MemOperation.L2_SYSMEM_INVALIDATE, FindingKind.UNSUPPORTED, "is not emulated"),
-        (MemOperation.MEMBAR, FindingKind.HOST, "before MEM_OP_C"),
+        (MemOperation.MMU_TLB_INVALIDATE, HOST, "needs a privileged channel"),
+        (MemOperation.MMU_TLB_INVALIDATE_TARGETED, HOST, "needs a privileged channel"),
+        (MemOperation.L2_FLUSH_DIRTY, UNSUPPORTED, "L2_FLUSH_DIRTY is not emulated"),
+        (MemOperation.L2_SYSMEM_INVALIDATE, UNSUPPORTED, "is not emulated"),
+        (MemOperation.MEMBAR, HOST, "before MEM_OP_C"),
     ],
 )
 def test_memory_operations_are_distinguished(
@@ -152,13 +153,13 @@ def test_memory_operations_are_distinguished(
 
 def test_set_reference_is_unsupported(up: Client) -> None:
     words = method(0, HostMethod.SET_REFERENCE, 1)
-    fails(up, up.copy_channel(), words, "SET_REFERENCE", FindingKind.UNSUPPORTED, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, "SET_REFERENCE", UNSUPPORTED, RcCode.PBDMA_ERROR)
 
 
 def test_a_semaphore_address_of_ampere_has_8_upper_bits(make: Make) -> None:
     client = make("sm_80").up()
     words = method(0, HostMethod.SEM_ADDR_HI, 1 << 8)
-    fails(client, client.copy_channel(), words, "SEM_ADDR_HI 0x100", FindingKind.HOST, RcCode.PBDMA_ERROR)
+    fails(client, client.copy_channel(), words, "SEM_ADDR_HI 0x100", HOST, RcCode.PBDMA_ERROR)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_a_semaphore_address_of_ampere_has_8_upper_bits(make: Make) -> None:
 )
 def test_addresses_of_semaphores_have_their_bits(up: Client, address: HostMethod, value: int) -> None:
     words = method(0, address, value)
-    fails(up, up.copy_channel(), words, f"{address.name} {value:#x}", FindingKind.HOST, RcCode.PBDMA_ERROR)
+    fails(up, up.copy_channel(), words, f"{address.name} {value:#x}", HOST, RcCode.PBDMA_ERROR)
 
 
 def test_an_acquire_is_aligned_and_mapped(make: Make) -> None:
@@ -184,67 +185,47 @@ COMPUTE = {
         + method(1, M.LOAD_INLINE_DATA, 1)
         + sem(0x1000, 1),
         "4 bytes of inline data are missing",
-        FindingKind.METHOD,
+        METHOD,
     ),
     "an upload to nowhere": (
         method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x41),
         "LAUNCH_DMA before OFFSET_OUT_UPPER",
-        FindingKind.METHOD,
+        METHOD,
     ),
     "a block-linear upload": (
         method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x40),
         "pitch-linear",
-        FindingKind.UNSUPPORTED,
+        UNSUPPORTED,
     ),
-    "an upload before its size": (method(1, M.LAUNCH_DMA, 0x41), "before LINE_COUNT", FindingKind.METHOD),
+    "an upload before its size": (method(1, M.LAUNCH_DMA, 0x41), "before LINE_COUNT", METHOD),
     "the version of another architecture": (
         method(1, M.SET_SPA_VERSION, 0x806),
         "SET_SPA_VERSION 0x806: class 0xcbc0 has 0x900",
-        FindingKind.METHOD,
+        METHOD,
     ),
-    "data for INVALIDATE_SKED_CACHES": (
-        method(1, M.INVALIDATE_SKED_CACHES, 1),
-        "takes 0",
-        FindingKind.METHOD,
-    ),
+    "data for INVALIDATE_SKED_CACHES": (method(1, M.INVALIDATE_SKED_CACHES, 1), "takes 0", METHOD),
     "data for a texture cache": (
         method(1, M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI, 1),
         "takes 0",
-        FindingKind.UNSUPPORTED,
+        UNSUPPORTED,
     ),
-    "data for a sampler cache": (
-        method(1, M.INVALIDATE_SAMPLER_CACHE_NO_WFI, 1),
-        "takes 0",
-        FindingKind.UNSUPPORTED,
-    ),
+    "data for a sampler cache": (method(1, M.INVALIDATE_SAMPLER_CACHE_NO_WFI, 1), "takes 0", UNSUPPORTED),
     "a descriptor at 0": (
         method(1, M.SEND_PCAS_A, 0) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
         "the launch descriptor touches [0x0, ",
         FindingKind.MMU_FAULT,
     ),
-    "a wide local window": (
-        method(1, M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, 1 << 17),
-        "WINDOW_A",
-        FindingKind.METHOD,
-    ),
-    "a wide backing": (method(1, M.SET_SHADER_LOCAL_MEMORY_A, 1 << 25), "MEMORY_A", FindingKind.METHOD),
-    "a wide size": (
-        method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 1 << 8),
-        "_A 0x100",
-        FindingKind.METHOD,
-    ),
-    "a wide report": (method(1, M.SET_REPORT_SEMAPHORE_A, 1 << 25), "SEMAPHORE_A", FindingKind.METHOD),
+    "a wide local window": (method(1, M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, 1 << 17), "WINDOW_A", METHOD),
+    "a wide backing": (method(1, M.SET_SHADER_LOCAL_MEMORY_A, 1 << 25), "MEMORY_A", METHOD),
+    "a wide size": (method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 1 << 8), "_A 0x100", METHOD),
+    "a wide report": (method(1, M.SET_REPORT_SEMAPHORE_A, 1 << 25), "SEMAPHORE_A", METHOD),
     "a wide newer report": (
         method(1, M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER, 1 << 25),
         "ADDRESS_UPPER",
-        FindingKind.METHOD,
+        METHOD,
     ),
-    "an action that is not known": (
-        method(1, M.SEND_SIGNALING_PCAS2_B, 0xE),
-        "PCAS_ACTION",
-        FindingKind.METHOD,
-    ),
-    "trap handlers": (method(1, M.SET_TRAP_HANDLER_A, 0), "not emulated", FindingKind.UNSUPPORTED),
+    "an action that is not known": (method(1, M.SEND_SIGNALING_PCAS2_B, 0xE), "PCAS_ACTION", METHOD),
+    "trap handlers": (method(1, M.SET_TRAP_HANDLER_A, 0), "not emulated", UNSUPPORTED),
 }
 
 
@@ -261,7 +242,7 @@ def test_compute_methods_are_validated(up: Client, what: str) -> None:
 def test_upper_halves_of_ampere_are_narrow(make: Make, address: M, bits: int) -> None:
     client = make("sm_80").up()
     words = method(1, address, 1 << bits)
-    fails(client, client.compute_channel(), words, address.name, FindingKind.METHOD, RcCode.GR_CLASS_ERROR)
+    fails(client, client.compute_channel(), words, address.name, METHOD, RcCode.GR_CLASS_ERROR)
 
 
 @pytest.mark.parametrize(("profile", "version"), [("sm_80", 0x802), ("sm_90", 0x900), ("sm_120", 0xC00)])
@@ -285,25 +266,19 @@ def newer(va: int, **fields: Any) -> list[int]:
 
 
 REPORTS: list[tuple[Any, int, dict[str, int], str, FindingKind]] = [
-    (classic, 0, {"OPERATION": 1}, "RELEASE and TRAP", FindingKind.METHOD),
-    (classic, 0, {"OPERATION": 2}, "RELEASE and TRAP", FindingKind.METHOD),
-    (classic, 0, {"OPERATION": 3}, "only plain releases", FindingKind.UNSUPPORTED),
-    (classic, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", FindingKind.METHOD),
-    (classic, 0, {"REDUCTION_FORMAT": 1}, "reduction bits without reduction", FindingKind.METHOD),
-    (classic, 8, {}, "must be aligned to 16 bytes", FindingKind.METHOD),
-    (classic, 2, {"STRUCTURE_SIZE": True}, "must be aligned to 4 bytes", FindingKind.METHOD),
-    (newer, 0, {"OPERATION": 1}, "only plain releases", FindingKind.UNSUPPORTED),
-    (newer, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", FindingKind.METHOD),
-    (newer, 0, {"STRUCTURE_SIZE": 3}, "structure size 3, which does not exist", FindingKind.METHOD),
-    (newer, 0, {"STRUCTURE_SIZE": 2}, "two words with a payload of 32 bits", FindingKind.UNSUPPORTED),
-    (newer, 0, {"STRUCTURE_SIZE": 1, "PAYLOAD_SIZE64": True}, "one word with a payload", FindingKind.METHOD),
-    (
-        newer,
-        4,
-        {"STRUCTURE_SIZE": 2, "PAYLOAD_SIZE64": True},
-        "must be aligned to 8 bytes",
-        FindingKind.METHOD,
-    ),
+    (classic, 0, {"OPERATION": 1}, "RELEASE and TRAP", METHOD),
+    (classic, 0, {"OPERATION": 2}, "RELEASE and TRAP", METHOD),
+    (classic, 0, {"OPERATION": 3}, "only plain releases", UNSUPPORTED),
+    (classic, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", METHOD),
+    (classic, 0, {"REDUCTION_FORMAT": 1}, "reduction bits without reduction", METHOD),
+    (classic, 8, {}, "must be aligned to 16 bytes", METHOD),
+    (classic, 2, {"STRUCTURE_SIZE": True}, "must be aligned to 4 bytes", METHOD),
+    (newer, 0, {"OPERATION": 1}, "only plain releases", UNSUPPORTED),
+    (newer, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", METHOD),
+    (newer, 0, {"STRUCTURE_SIZE": 3}, "structure size 3, which does not exist", METHOD),
+    (newer, 0, {"STRUCTURE_SIZE": 2}, "two words with a payload of 32 bits", UNSUPPORTED),
+    (newer, 0, {"STRUCTURE_SIZE": 1, "PAYLOAD_SIZE64": True}, "one word with a payload", METHOD),
+    (newer, 4, {"STRUCTURE_SIZE": 2, "PAYLOAD_SIZE64": True}, "must be aligned to 8 bytes", METHOD),
 ]
 
 
@@ -321,71 +296,59 @@ COPY_WORDS: dict[str, tuple[list[int], str, FindingKind]] = {
     "a prefetch before Blackwell": (
         copy(VA, VA + 4096, 4, DATA_TRANSFER_TYPE=DataTransferType.PREFETCH),
         "class 0xc8b5 has no prefetch",
-        FindingKind.METHOD,
+        METHOD,
     ),
     "block-linear memory": (
         copy(VA, VA + 4096, 4, DST_MEMORY_LAYOUT=False),
         "only pitch-linear",
-        FindingKind.UNSUPPORTED,
+        UNSUPPORTED,
     ),
-    "physical memory": (
-        copy(VA, VA + 4096, 4, SRC_TYPE=True),
-        "SRC_TYPE is not emulated",
-        FindingKind.UNSUPPORTED,
-    ),
-    "protected memory": (copy(VA, VA + 4096, 4, VPRMODE=True), "VPRMODE is not", FindingKind.UNSUPPORTED),
+    "physical memory": (copy(VA, VA + 4096, 4, SRC_TYPE=True), "SRC_TYPE is not emulated", UNSUPPORTED),
+    "protected memory": (copy(VA, VA + 4096, 4, VPRMODE=True), "VPRMODE is not", UNSUPPORTED),
     "a flush of the GPU alone": (
         copy(VA, VA + 4096, 4, FLUSH_ENABLE=True, FLUSH_TYPE=True),
         "FLUSH_TYPE is not emulated",
-        FindingKind.UNSUPPORTED,
+        UNSUPPORTED,
     ),
-    "lines of no transfer": (
-        launch(**NOTHING, MULTI_LINE_ENABLE=True),
-        "without a transfer",
-        FindingKind.METHOD,
-    ),
-    "remap of no transfer": (launch(**NOTHING, REMAP_ENABLE=True), "without a transfer", FindingKind.METHOD),
+    "lines of no transfer": (launch(**NOTHING, MULTI_LINE_ENABLE=True), "without a transfer", METHOD),
+    "remap of no transfer": (launch(**NOTHING, REMAP_ENABLE=True), "without a transfer", METHOD),
     "a payload of no semaphore": (
         launch(**SIGNAL, SEMAPHORE_PAYLOAD_SIZE=True),
         "SEMAPHORE_PAYLOAD_SIZE without a semaphore",
-        FindingKind.METHOD,
+        METHOD,
     ),
     "a reduction of no semaphore": (
         launch(**SIGNAL, SEMAPHORE_REDUCTION_ENABLE=True),
         "SEMAPHORE_REDUCTION_ENABLE without a semaphore",
-        FindingKind.METHOD,
+        METHOD,
     ),
     "a sign of no reduction": (
         semaphore(VA, 1, ONE, SEMAPHORE_REDUCTION_SIGN=True),
         "SEMAPHORE_REDUCTION_SIGN without reduction",
-        FindingKind.METHOD,
+        METHOD,
     ),
-    "a semaphore off its alignment": (semaphore(VA + 2, 1, ONE), "aligned to 4 bytes", FindingKind.METHOD),
-    "a record off its alignment": (semaphore(VA + 8, 1), "aligned to 16 bytes", FindingKind.METHOD),
+    "a semaphore off its alignment": (semaphore(VA + 2, 1, ONE), "aligned to 4 bytes", METHOD),
+    "a record off its alignment": (semaphore(VA + 8, 1), "aligned to 16 bytes", METHOD),
     "a float off its alignment": (
         semaphore(VA + 2, 1, ONE, SEMAPHORE_REDUCTION=DmaReduction.FADD, SEMAPHORE_REDUCTION_ENABLE=True),
         "aligned to 4 bytes",
-        FindingKind.METHOD,
+        METHOD,
     ),
     "lines without a pitch": (
         method(4, DmaMethod.LINE_COUNT, 2) + copy(VA, VA + 4096, 4, MULTI_LINE_ENABLE=True),
         "before PITCH_IN",
-        FindingKind.METHOD,
+        METHOD,
     ),
     "no lines": (
         method(4, DmaMethod.PITCH_IN, 8, 8)
         + method(4, DmaMethod.LINE_COUNT, 0)
         + copy(VA, VA + 4096, 4, MULTI_LINE_ENABLE=True),
         "4 bytes and 0 lines",
-        FindingKind.METHOD,
+        METHOD,
     ),
-    "a wide target": (method(4, DmaMethod.OFFSET_OUT_UPPER, 1 << 25), "OFFSET_OUT_UPPER", FindingKind.METHOD),
-    "a wide semaphore": (
-        method(4, DmaMethod.SET_SEMAPHORE_A, 1 << 25),
-        "SET_SEMAPHORE_A",
-        FindingKind.METHOD,
-    ),
-    "reserved bits": ([*launch(**SIGNAL)[:1], 1 << 28], "no field declares it", FindingKind.METHOD),
+    "a wide target": (method(4, DmaMethod.OFFSET_OUT_UPPER, 1 << 25), "OFFSET_OUT_UPPER", METHOD),
+    "a wide semaphore": (method(4, DmaMethod.SET_SEMAPHORE_A, 1 << 25), "SET_SEMAPHORE_A", METHOD),
+    "reserved bits": ([*launch(**SIGNAL)[:1], 1 << 28], "no field declares it", METHOD),
 }
 
 
@@ -399,7 +362,7 @@ def test_blackwells_prefetch_is_known_and_not_emulated(make: Make) -> None:
     client = make("sm_120").up()
     words = copy(VA, VA + 4096, 4, DATA_TRANSFER_TYPE=DataTransferType.PREFETCH)
     text = "a prefetching transfer is not emulated"
-    fails(client, client.copy_channel(), words, text, FindingKind.UNSUPPORTED, RcCode.CE2_ERROR)
+    fails(client, client.copy_channel(), words, text, UNSUPPORTED, RcCode.CE2_ERROR)
 
 
 def test_old_copy_classes_have_payloads_of_one_word(make: Make) -> None:
@@ -407,7 +370,7 @@ def test_old_copy_classes_have_payloads_of_one_word(make: Make) -> None:
     words = method(4, DmaMethod.SET_SEMAPHORE_A, VA >> 32, 0, 7)
     words += launch(**SIGNAL, SEMAPHORE_TYPE=ONE, SEMAPHORE_PAYLOAD_SIZE=True)
     text = "class 0xc6b5 has payloads of 32 bits"
-    fails(client, client.copy_channel(), words, text, FindingKind.METHOD, RcCode.CE2_ERROR)
+    fails(client, client.copy_channel(), words, text, METHOD, RcCode.CE2_ERROR)
 
 
 def test_a_sum_of_floats_overflows_to_infinity(up: Client) -> None:
@@ -424,7 +387,7 @@ def test_the_engine_of_a_graphics_channel_posts_the_first_copy_error(up: Client)
     ring = up.compute_channel()
     up.alloc(ring.handle, up.generation.copy[0])
     words = method(4, 0, up.generation.copy[0]) + method(4, 0x104, 0)
-    fails(up, ring, words, "has no method 0x104", FindingKind.METHOD, RcCode.CE0_ERROR)
+    fails(up, ring, words, "has no method 0x104", METHOD, RcCode.CE0_ERROR)
 
 
 @pytest.fixture
@@ -442,23 +405,19 @@ DESCRIPTORS: dict[str, tuple[dict[str, Any], str, FindingKind]] = {
     "a narrow payload in two words": (
         {"RELEASE_STRUCTURE_SIZE": (2,)},
         "release 0: two words with a payload of 32 bits",
-        FindingKind.UNSUPPORTED,
+        UNSUPPORTED,
     ),
     "a reduction of four words": (
         {"RELEASE_REDUCTION_ENABLE": (True,)},
         "release 0: a reduction of four words",
-        FindingKind.UNSUPPORTED,
+        UNSUPPORTED,
     ),
     "an operation without reduction": (
         {"RELEASE_REDUCTION_OP": (1,)},
         "release 0: reduction bits without reduction",
         FindingKind.LAUNCH,
     ),
-    "a condition of a trap": (
-        {"RELEASE_TRAP_TYPE": (2,)},
-        "release 0: trap type 2",
-        FindingKind.UNSUPPORTED,
-    ),
+    "a condition of a trap": ({"RELEASE_TRAP_TYPE": (2,)}, "release 0: trap type 2", UNSUPPORTED),
     "an unknown structure": ({"RELEASE_STRUCTURE_SIZE": (3,)}, "not a SemaphoreSize", FindingKind.LAUNCH),
     "a release off its alignment": (
         {"RELEASE_SEMAPHORE0_ADDR_LOWER": 8, "RELEASE_SEMAPHORE0_ADDR_UPPER": 2},
@@ -468,7 +427,7 @@ DESCRIPTORS: dict[str, tuple[dict[str, Any], str, FindingKind]] = {
     "the second release": (
         {"RELEASE_ENABLE": (False, True), "RELEASE_MEMBAR_TYPE": (0, 1), "RELEASE_TRAP_TYPE": (0, 3)},
         "release 1: trap type 3",
-        FindingKind.UNSUPPORTED,
+        UNSUPPORTED,
     ),
     "a bank of more than 64 KiB": (
         {"CONSTANT_BUFFER_SIZE_SHIFTED4": (0x1001,)},
