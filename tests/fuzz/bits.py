@@ -26,7 +26,7 @@ import numpy as np
 
 from hcq.config import config, override
 from hcq.store import key_of
-from tests.fuzz import campaign, tensors
+from tests.fuzz import campaign, tensor_runs, tensors
 from tools.arguments import existing, output
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def values(seed: int, mode: str) -> list[Any]:
     if mode == "planned":
         return planned(seed)
     program = tensors.program(seed, mode)
-    env = tensors.run(program, lambda _: False)
+    env = tensor_runs.run(program, lambda _: False)
     return [env[name] for name in program.names()]
 
 
@@ -83,7 +83,7 @@ def bits(seed: int, mode: str) -> list[Any]:
 
     found = values(seed, mode)
     arch = Device[Device.DEFAULT].arch
-    asts = tensors.kernels(found)
+    asts = tensor_runs.kernels(found)
     codes = [compile_kernel(ast, arch).image.code for ast in asts]
     found[0].realize(*found[1:])
     digests = [key_of(f"{x.dtype} {x.shape}", x.numpy().tobytes())[:16] for x in found]

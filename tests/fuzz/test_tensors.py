@@ -16,21 +16,10 @@ from tests.fuzz.slopes import duals, greatest, lesser, parts, positive
 from tests.fuzz.tensor_graphs import convolved, greatest_of_windows
 from tests.fuzz.tensor_kinds import KINDS
 from tests.fuzz.tensor_programs import Line, Maker
+from tests.fuzz.tensor_runs import Differs, kernels, oracle, outlive, run
 from tests.fuzz.tensor_values import brief, cast, near, same_bits, total
 from tests.fuzz.tensor_writes import of_row
-from tests.fuzz.tensors import (
-    Differs,
-    as_test,
-    failure,
-    is_joined,
-    kernels,
-    oracle,
-    outlive,
-    program,
-    record,
-    run,
-    shrunk,
-)
+from tests.fuzz.tensors import as_test, failure, is_joined, program, record, shrunk
 
 if TYPE_CHECKING:
     from pathlib import Path
