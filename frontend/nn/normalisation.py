@@ -46,11 +46,11 @@ class BatchNorm(Module):
 
     In training mode it normalises by mean and variance of the batch. It then assigns to the running
     statistics (1 - momentum) times their value plus momentum times that of the batch, with n - 1 as divisor
-    of the variance. In evaluation mode it uses the running statistics; without `track_running_stats` always
-    those of the batch. `eps` is added to the variance. `weight` and `bias` are (num_features,), 1 and 0 at
-    first, None without `affine`. `running_mean`, `running_var` and `num_batches_tracked` are part of the
-    state dictionary and require no gradient. Their new values are pending until they are read, realized or an
-    optimiser steps.
+    of the variance. In evaluation mode it uses the running statistics; without `track_running_stats`, which
+    makes them None, always those of the batch. `eps` is added to the variance. `weight` and `bias` are
+    (num_features,), 1 and 0 at first, None without `affine`. `running_mean`, `running_var` and
+    `num_batches_tracked` are part of the state dictionary and require no gradient. Their new values are
+    pending until they are read, realized or an optimiser steps.
 
     Raises `UsageError` unless eps >= 0 and 0 <= momentum <= 1. With `momentum` None the running
     statistics are means over all batches.
@@ -64,20 +64,20 @@ class BatchNorm(Module):
         affine: bool = True,
         track_running_stats: bool = True,
     ) -> None:
-        self.num_features = count("BatchNorm, num_features", num_features)
-        self.eps = number_within("BatchNorm, eps", eps, 0.0)
-        most = math.nextafter(1.0, 2.0)
-        self.momentum = (
-            None if momentum is None else number_within("BatchNorm, momentum", momentum, 0.0, most)
-        )
-        self.track_running_stats = flag(track_running_stats, "BatchNorm, track_running_stats")
-        affine = self.affine = flag(affine, "BatchNorm, affine")
+        kind, most = type(self).__name__, math.nextafter(1.0, 2.0)
+        self.num_features = count(f"{kind}, num_features", num_features)
+        self.eps = number_within(f"{kind}, eps", eps, 0.0)
+        self.momentum = None if momentum is None else number_within(f"{kind}, momentum", momentum, 0.0, most)
+        self.track_running_stats = flag(track_running_stats, f"{kind}, track_running_stats")
+        affine = self.affine = flag(affine, f"{kind}, affine")
         self.weight = Tensor.ones(num_features) if affine else None
         self.bias = Tensor.zeros(num_features) if affine else None
-        self.running_mean = Tensor.zeros(num_features)
-        self.running_var = Tensor.ones(num_features)
-        self.num_batches_tracked = Tensor.zeros((), dtype=dtypes.int64)
-        for t in (self.num_batches_tracked, self.running_mean, self.running_var):
+        every: Any = (None, None, None)
+        if self.track_running_stats:
+            n = num_features
+            every = Tensor.zeros(n), Tensor.ones(n), Tensor.zeros((), dtype=dtypes.int64)
+        self.running_mean, self.running_var, self.num_batches_tracked = every
+        for t in every if self.track_running_stats else ():
             t.requires_grad = False
 
     def extra_repr(self) -> str:
@@ -107,6 +107,7 @@ class BatchNorm(Module):
         var = (distance * distance).mean(axes)
         if training and self.track_running_stats:
             self._learn(mean.detach(), var.detach(), x.numel() // max(1, x.shape[1]))
+            self.num_batches_tracked += 1
         y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
         return rounded(y, given, self.weight, self.bias)
 
@@ -124,7 +125,6 @@ class BatchNorm(Module):
         share = part * count / max(1, count - 1)
         for running, new in ((self.running_mean, mean * part), (self.running_var, var * share)):
             running.assign((running * (1 - part) + new).cast(running.dtype))
-        self.num_batches_tracked += 1
 
     def reset_running_stats(self) -> None:
         """Set the running statistics to their first values: mean 0, variance 1, no batches."""
@@ -267,31 +267,40 @@ class GroupNorm(Module):
         __call__ = forward
 
 
-class InstanceNorm(GroupNorm):
-    """Normalisation of each channel of each sample: a `GroupNorm` whose groups have one channel.
+class InstanceNorm(BatchNorm):
+    """Normalisation of each channel of each sample by its own mean and variance.
 
-    `momentum` has no effect. Running statistics are not supported: `track_running_stats=True` raises
-    `UsageError`.
+    With `track_running_stats` evaluation mode uses running statistics, and training mode assigns to them as
+    `BatchNorm`, from the means over the batch; `momentum` None leaves them as they are. `weight` and `bias`
+    are (num_features,), 1 and 0 at first, None without `affine`. Raises as `BatchNorm`.
     """
 
     def __init__(
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
     ) -> None:
-        if flag(track_running_stats, "InstanceNorm, track_running_stats"):
-            raise UsageError("InstanceNorm: track_running_stats=True is not supported; use BatchNorm")
-        self.momentum = number_within("InstanceNorm, momentum", momentum, 0.0)
-        super().__init__(num_features, num_features, eps, affine)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        affine = self.weight is not None
-        text = f"{self.num_channels}, eps={self.eps}, momentum={self.momentum}, affine={affine}"
-        return f"{text}, bias={affine}, track_running_stats=False"
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer to (batch, num_features, ...); return the same shape. Raises as `BatchNorm`."""
+        training = in_training(self)
+        if self.track_running_stats and not training:
+            return super().forward(x)
+        given = raised(layer_input(self, x, self.weight))
+        check_channels(self, given, self.num_features)
+        flat = wide(given).reshape(*given.shape[:2], -1)
+        if self.track_running_stats and self.momentum is not None:
+            mean, var = flat.mean(2), flat.var(2, correction=0)
+            self._learn(mean.mean(0).detach(), var.mean(0).detach(), flat.shape[2])
+        y = flat.layernorm(-1, self.eps).reshape(given.shape)
+        return affine_of(y, given, self.weight, self.bias, (1, -1, *(1,) * (given.ndim - 2)))
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class InstanceNorm1d(InstanceNorm):

@@ -20,6 +20,7 @@ from compiler.dtype import DType
 from frontend.arguments.checks import element_type, whole
 from frontend.nn import functional as F  # noqa: N812 - the field's name
 from frontend.nn import layers
+from frontend.nn.normalisation import InstanceNorm
 from frontend.tensor import Tensor
 from frontend.torch.linalg import multi_dot
 from hcq.errors import UsageError
@@ -165,16 +166,15 @@ def instance_norm(
 ) -> Tensor:
     """Return (batch, channels, ...) normalised by sample and channel.
 
-    Without `use_input_stats` by the running statistics, as `batch_norm`. Raises `UsageError` for running
-    statistics beside `use_input_stats`: they are not updated here.
+    Without `use_input_stats` by the running statistics, as `batch_norm`; with it they are updated, if given.
     """
     if not use_input_stats:
         return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    if running_mean is not None or running_var is not None:
-        raise UsageError(
-            "instance_norm: running statistics are not updated; leave them out, or use batch_norm"
-        )
-    return F.group_norm(input, input.shape[1], weight, bias, eps)
+    layer = InstanceNorm(input.shape[1], eps, momentum, track_running_stats=running_mean is not None)
+    every: Any = weight, bias, running_mean, running_var
+    layer.weight, layer.bias, layer.running_mean, layer.running_var = every
+    with Tensor.train():
+        return layer(input)
 
 
 def _unpool(

@@ -135,9 +135,11 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
             raise UsageTypeError(
                 f"load_state_dict: {name} is {shown(value)}, no tensor\nhint: Tensor(value) makes one"
             )
-        if t.shape != value.shape:
+        if not hasattr(t, "materialize") and t.shape != value.shape:
             raise UsageError(f"load_state_dict: {name} has the shape {t.shape}, the value has {value.shape}")
     for _, t, value in pairs:
+        if hasattr(t, "materialize"):  # a lazy layer's, before its first call
+            t.materialize(value.shape)
         t.assign(value.detach().to(t.device).cast(t.dtype))
     realize_many([t for _, t, _ in pairs])
     return LoadedKeys(missing, extra)
