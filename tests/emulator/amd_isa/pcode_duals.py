@@ -15,7 +15,8 @@ import numpy as np
 from emulator.amd.isa.opcodes import Opcode, target
 from tests.emulator.amd_isa import pcode, pcode_values
 from tests.emulator.amd_isa.lane_cases import Case, Inputs
-from tests.emulator.amd_isa.pcode_forms import LITERAL_WORD, texts_by_name
+from tests.emulator.amd_isa.pcode_definitions import texts_by_name
+from tests.emulator.amd_isa.pcode_forms import LITERAL_WORD
 from tests.emulator.amd_isa.pcode_values import Value, value
 from tests.emulator.amd_isa.single import VECTOR
 

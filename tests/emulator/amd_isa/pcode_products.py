@@ -7,7 +7,7 @@ operation on integers and one on floats have the whole product of the parts of b
 destination; every other operation has each pair of parts, and each part of the destination with each kind
 of what is around it.
 
-Not here: operands, signs and halves (`pcode_forms`), what a move or a part gives (`pcode_forms.Definition`).
+Not here: operands, signs and halves (`pcode_forms`), what a move or a part gives (`pcode_definitions`).
 """
 
 from __future__ import annotations

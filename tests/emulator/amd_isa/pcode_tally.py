@@ -17,6 +17,7 @@ from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.modes import IEEE, KEEP_ALL, KEEPS_NAN
 from tests.emulator.amd_isa import (
     pcode,
+    pcode_definitions,
     pcode_duals,
     pcode_forms,
     pcode_matrix,
@@ -67,7 +68,7 @@ def tally(
             continue
         label = f"{form.kind} {form.stem}"
         try:
-            plain = pcode_forms.Definition(form, pcode_forms.Choice())
+            plain = pcode_definitions.Definition(form, pcode_forms.Choice())
             plain.result(
                 plain.run(pcode_forms.inputs(name, form.kinds)), pcode_forms.inputs(name, form.kinds)
             )
@@ -76,7 +77,7 @@ def tally(
             continue
         for choice in chosen(form):
             masked = choice == pcode_forms.Choice()
-            groups[form.kinds, masked].append((form, pcode_forms.case(form, choice, modes)))
+            groups[form.kinds, masked].append((form, pcode_definitions.case(form, choice, modes)))
     for (kinds, masked), members in groups.items():
         given = [pcode_forms.inputs(name, kinds, masked=masked, wave=wave)]
         for at in range(0, len(members), _BATCH):

@@ -14,7 +14,15 @@ import re
 import numpy as np
 import pytest
 
-from tests.emulator.amd_isa import pcode, pcode_forms, pcode_memory, pcode_products, pcode_smem, pcode_values
+from tests.emulator.amd_isa import (
+    pcode,
+    pcode_definitions,
+    pcode_forms,
+    pcode_memory,
+    pcode_products,
+    pcode_smem,
+    pcode_values,
+)
 from tests.emulator.amd_isa.pcode_tally import (
     Tally,
     duals,
@@ -118,7 +126,7 @@ def test_clamps_that_are_not_run_are_refused(name: str) -> None:
     for form in pcode_forms.forms(name):
         if "clamp" in form.opcode.modifiers and form.refuses_clamp:
             families.setdefault("_".join(form.stem.split("_")[:2]) + form.kind, form)
-    run = [key for key, form in families.items() if not refusal(name, pcode_forms.case(form, CLAMPED))]
+    run = [key for key, form in families.items() if not refusal(name, pcode_definitions.case(form, CLAMPED))]
     assert families
     assert run == []
 
