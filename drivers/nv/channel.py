@@ -139,6 +139,8 @@ class Channel:
         """Return the memory of ring entries, the memory of the user area, and the area's offset in it."""
         label, where = f"ring of {self.label}", self._context.choices.ring
         entry_bytes = self.entry_count * GpfifoEntry.SIZE
+        if where == "video" and not memories.spares_bar1(RING_BYTES):
+            where = "system"
         if where == "video":
             size = -(-(entry_bytes + USERD_BYTES) // RING_BYTES) * RING_BYTES
             memory = memories.vram(size, label=label, host_visible=True, contiguous=True)

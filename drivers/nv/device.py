@@ -92,7 +92,9 @@ class NvDevice:
             addresses = NvVaSpace(kernel)
             stack.callback(addresses.close)
             vaspace, space = open_space(self.rm, self.gpu, self.handles, choices, stack)
-            self.memories = NvMemories(self.rm, space, self.handles, addresses, choices)
+            self.memories = NvMemories(
+                self.rm, space, self.handles, addresses, choices, small_bar1=self.gpu.small_bar1
+            )
             stack.callback(self.memories.close)
             self.shared = NvSharedMemory(self.rm, self.gpu, self.memories, lock=self._lock, name=self.name)
             self._context = ChannelContext(
@@ -116,8 +118,10 @@ class NvDevice:
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
         with self._lock:
-            in_vram = self.choices.arguments_in_vram and spec.upload
-            if spec.place is Place.HOST and not in_vram:
+            in_vram = spec.place is Place.VRAM or (
+                spec.upload and self.choices.arguments_in_vram and self.memories.spares_bar1(size)
+            )
+            if not in_vram:
                 memory = self.memories.host(size, label=f"{size} bytes of host memory")
             else:
                 visible = spec.host_visible or spec.coherent

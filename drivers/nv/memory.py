@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE, keep_pages, unmap_last
+from drivers.nv.layouts.controls import FbInfo
 from drivers.nv.layouts.rm_classes import (
     NV_MEMORY_ALLOCATION_PARAMS,
     PITCH_KIND,
@@ -30,7 +31,7 @@ from drivers.nv.layouts.rm_classes import (
 )
 from drivers.nv.quirks import NvQuirks
 from drivers.nv.rm import Rm
-from drivers.nv.topology import Handles
+from drivers.nv.topology import Handles, fb_info
 from drivers.nv.vaspace import HUGE, NvVaSpace
 from drivers.shared.memorymap import MemoryMap
 
@@ -92,15 +93,23 @@ class MappedSpace(Protocol):
 class NvMemories:
     """The allocator of a device's memory. A call that raises leaves nothing allocated.
 
-    `uvm` maps memory for the GPU, `space` has the free addresses. Not thread-safe: the caller holds the
-    device's lock. Allocations raise `OutOfMemoryError` if memory or addresses are exhausted, `DriverError`
-    for other refusals.
+    `uvm` maps memory for the GPU, `space` has the free addresses, `small_bar1` is `NvGpu.small_bar1`.
+    Not thread-safe: the caller holds the device's lock. Allocations raise `OutOfMemoryError` if memory or
+    addresses are exhausted, `DriverError` for other refusals.
     """
 
     def __init__(
-        self, rm: Rm, uvm: MappedSpace, handles: Handles, space: NvVaSpace, choices: NvQuirks
+        self,
+        rm: Rm,
+        uvm: MappedSpace,
+        handles: Handles,
+        space: NvVaSpace,
+        choices: NvQuirks,
+        *,
+        small_bar1: int = 0,
     ) -> None:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
+        self._small_bar1 = small_bar1
         self._format = PITCH_KIND if choices.pitch_kind else 0
         self._choices = choices
         self.map: MemoryMap[NvMemory] = MemoryMap()
@@ -140,6 +149,17 @@ class NvMemories:
             self._uvm.map(handle, va, size)
             stack.pop_all()
         return self._record(NvMemory(va=va, size=size, view=view, handle=handle, label=label))
+
+    def spares_bar1(self, size: int) -> bool:
+        """Whether BAR1 has room for `size` bytes that could also be in host memory.
+
+        Where BAR1 cannot map all video memory, half of it is kept for buffers that have no other place. The
+        kernel driver is asked each time: other processes use the same BAR1.
+        """
+        if not self._small_bar1:
+            return True
+        free = fb_info(self._rm, self._handles.subdevice, (FbInfo.BAR1_AVAIL_SIZE,))[0] << 10
+        return free - size >= self._small_bar1 // 2
 
     def host(self, size: int, *, label: str) -> NvMemory:
         """Allocate zeroed, pinned, coherent host memory of at least `size` bytes, and map it for the GPU."""
@@ -199,7 +219,7 @@ class NvMemories:
 
     def push(self, size: int, *, label: str) -> NvMemory:
         """Allocate zeroed memory for push-buffer words."""
-        if not self._choices.push_in_vram:
+        if not (self._choices.push_in_vram and self.spares_bar1(size)):
             return self.host(size, label=label)
         memory = self.vram(size, label=label, host_visible=True)
         assert memory.view is not None, "it was requested as visible"

@@ -72,6 +72,8 @@ class NvGpu:
     """The number of SMs of each part in which a cluster of workgroups must lie, ascending; empty: not
     known."""
     vram_bytes: int
+    bar1_bytes: int
+    """The addresses through which the CPU maps video memory; without a resizable BAR 256 MiB."""
     copy_engines: tuple[int, ...]
     """NV2080 engine types of the copy engines outside the graphics run list, in order of use."""
 
@@ -79,6 +81,11 @@ class NvGpu:
     def wide_host(self) -> bool:
         """Whether the host engine of its channels has addresses of 57 bits and not 40."""
         return self.generation.wide_addresses and self.gpfifo_class >= chips.WIDE_CHANNEL
+
+    @property
+    def small_bar1(self) -> int:
+        """The bytes of BAR1 where it cannot map all video memory; else 0."""
+        return self.bar1_bytes if self.bar1_bytes < self.vram_bytes else 0
 
     @property
     def reports_get(self) -> bool:
@@ -311,6 +318,7 @@ def query_gpu(rm: Rm, handles: Handles, choices: NvQuirks = DEFAULT) -> NvGpu:
     if not separate:
         raise UnsupportedError(f"{name} has no copy engine outside the graphics run list, for copy queues")
     sms, parts = count_sms(rm, handles.subdevice, sms_per_tpc)
+    vram, bar1 = fb_info(rm, handles.subdevice, (controls.FbInfo.TOTAL_RAM_SIZE, controls.FbInfo.BAR1_SIZE))
     gpu = NvGpu(
         name=name or row.name,
         uuid=uuid_of(rm, handles.subdevice),
@@ -327,7 +335,8 @@ def query_gpu(rm: Rm, handles: Handles, choices: NvQuirks = DEFAULT) -> NvGpu:
         sms=sms,
         # A part larger than a GPC means that the reply holds no positions.
         gpc_sms=parts if parts and parts[-1] <= tpcs * sms_per_tpc else (),
-        vram_bytes=fb_info(rm, handles.subdevice, (controls.FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
+        vram_bytes=vram << 10,
+        bar1_bytes=bar1 << 10,
         copy_engines=_rotated(tuple(copy_engine(i) for i in separate), choices.copy_engine),
     )
     if choices.plausible and (wrong := _implausible_values(gpu)):

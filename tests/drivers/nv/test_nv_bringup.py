@@ -360,6 +360,7 @@ def test_a_refused_copy_object_fails_copies_alone():
     assert kernel.leaks() == []
 
 
+SIZES = (FbInfo.TOTAL_RAM_SIZE, FbInfo.BAR1_SIZE)
 LIES = {
     "order a byte off": (
         Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER,
@@ -369,7 +370,7 @@ LIES = {
     "no SMs": (Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, {"numSm": 0}, "0 SMs, but"),
     "no memory": (
         Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
-        {"fbInfoList": (NV2080_CTRL_FB_INFO(index=FbInfo.TOTAL_RAM_SIZE),)},
+        {"fbInfoList": tuple(NV2080_CTRL_FB_INFO(index=index) for index in SIZES)},
         "0 bytes of video memory",
     ),
     "other indices": (

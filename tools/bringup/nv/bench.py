@@ -126,7 +126,9 @@ class Bench(Launches):
         addresses = NvVaSpace(self.kernel)
         self.stack.callback(addresses.close)
         vaspace, space = open_space(rm, gpu, handles, self.choices, self.stack)
-        memories = NvMemories(rm, space, handles, addresses, self.choices)
+        memories = NvMemories(
+            rm, space, handles, addresses, self.choices, small_bar1=gpu.small_bar1
+        )
         self.stack.callback(memories.close)
         return ChannelContext(rm, space, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
 
