@@ -58,6 +58,7 @@ WRONG = [
     ("tools.performance.__main__", ["--torch", NOWHERE], "wanted a program"),
     ("tools.search.__main__", ["choose", "--part", "3/2"], "wanted a part as 1/2 or 2/2, saw '3/2'"),
     ("tools.search.__main__", ["check", "--device", "foo"], "no device is called 'foo'"),
+    ("tools.torch_models", ["--models", "foo"], "wanted some of AlexNet"),
 ]
 
 
