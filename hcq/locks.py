@@ -27,6 +27,9 @@ def held(locks: Sequence[RLock], work: Callable[[], T]) -> T:
     """Call `work` with all locks held, acquired in the order given; return its result."""
     if not locks:
         return work()
+    if len(locks) == 2:  # hot: the queues of two devices
+        with locks[0], locks[1]:
+            return work()
     with locks[0]:
         return held(locks[1:], work)
 

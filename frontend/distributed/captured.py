@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from compiler.schedule.memory import place
 from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hcq.graph import Node as GraphNode
 
 Layouts = tuple[TensorLayout | None, ...]
+_LAYOUT: Final = attrgetter("layout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +365,8 @@ class MeshExecutable:
         self._params = [key for key, _ in params]
         self._fixed = fixed
         self._graphs: dict[Layouts, MeshGraph] = {}
+        self._last: tuple[Layouts, MeshGraph] | None = None
+        """The graph of the last replay, and its layouts."""
 
     def graph_for(self, layouts: Layouts) -> MeshGraph:
         """Return the graph for the layouts of the parameters; None: memory that the launches make.
@@ -383,17 +387,22 @@ class MeshExecutable:
 
         Raises as `graph_for`, `hcq.Device.alloc` and `hcq.Executable.replay`.
         """
-        made = self.graph_for(tuple([spread.layout for spread in given]))
-        devices = self._mesh.devices
+        # Without comprehensions, each of which is a call.
+        layouts = (*map(_LAYOUT, given),)
+        if self._last is None or self._last[0] != layouts:
+            self._last = layouts, self.graph_for(layouts)
+        made = self._last[1]
         for i, out, sizes in made.outputs:
-            spread = given[i]
-            parts = [
-                device.hcq.alloc(n or 1, label=spread.label) for device, n in zip(devices, sizes, strict=True)
-            ]
-            spread.fill(out.layout, tuple(parts), out.shape, out.itemsize)
+            spread, parts = given[i], []
+            for device, n in zip(self._mesh.devices, sizes, strict=True):
+                parts.append(device.hcq.alloc(n or 1, label=spread.label))
+            spread.layout, spread.parts = out.layout, (*parts,)
+            spread.shape, spread.itemsize = out.shape, out.itemsize
         if made.checks and config().validate:
             self._verify(made, given)
-        flat = [given[i].parts[d] for i, d in made.reads]
+        flat: list[Any] = []
+        for i, d in made.reads:
+            flat.append(given[i].parts[d])
         for n, device in made.mapped:
             flat[n].map_to(device)
         made.executable.replay(flat)

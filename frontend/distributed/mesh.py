@@ -10,6 +10,7 @@ Not here: the copies (`transport`). Next: `plans`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -64,6 +65,9 @@ class Mesh(TensorDevice):
         self._from: dict[str, Transport] = {}
         """Name of another device -> the copies from it."""
         self.queue: Any = _Rings(self.devices)
+        # A method by another name: a replay calls it for each result, and a method in between costs as much.
+        self.alloc_partial = partial(Spread, self)  # type: ignore[method-assign, assignment]
+        """Return memory that the next launch which stores into it makes, with the layout of its value."""
         self.launches: dict[Any, MeshLaunch] = {}
         """Key of a joint plan -> its launch; the oldest are dropped."""
 
@@ -105,10 +109,6 @@ class Mesh(TensorDevice):
     def alloc(self, nbytes: int, *, label: str = "") -> Any:
         """Return new memory with undefined contents, whole on every device. Raises as `hcq.Device.alloc`."""
         return self._whole(nbytes, [device.alloc(nbytes, label=label) for device in self.devices], label)
-
-    def alloc_partial(self, nbytes: int, *, label: str = "") -> Any:
-        """Return memory that the next launch which stores into it makes, with the layout of its value."""
-        return Spread(self, nbytes, label)
 
     def _whole(self, size: int, parts: list[hcq.Buffer], label: str = "") -> Any:
         return Spread(self, size, label).fill(WHOLE, tuple(parts), (), 1)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter, ne
 from threading import RLock
 from typing import Final
@@ -24,7 +25,7 @@ from typing import Final
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Timestamp, Wait, check_ranges, opened
 from hcq.device import Device
-from hcq.errors import HcqError, UsageError, UsageTypeError, refuse_copy
+from hcq.errors import UsageError, UsageTypeError, refuse_copy
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
 from hcq.params import Expr, Param, Patch, Value, check_reach, check_values, reaches, resolve
@@ -37,6 +38,7 @@ from hcq.signal import Point, Stamp, check_timeout
 
 _EPOCH: Final = attrgetter("close_epoch")
 _LOCK: Final = attrgetter("lock")
+_REFUSAL: Final = attrgetter("refusal")
 _SIGNAL: Final = attrgetter("timeline.signal")
 
 
@@ -215,7 +217,12 @@ class Executable:
             executable.replay([images, 32]).wait()
         """
         if after.__class__ is not tuple or after or not self._short or timeout_s is not None:
-            return self._replay(given, after, timeout_s)
+            if not self._joint or after.__class__ is not tuple or after or timeout_s is not None:
+                return self._replay(given, after, timeout_s)
+            if self.closed or any(map(_REFUSAL, self.queues)):  # before the locks, as below
+                self._refuse()
+            locks = [*map(_LOCK, self._in_order_of_locks)]
+            return held(locks, partial(self._replay_held, given, (), None))
         queue = self._queue
         if queue.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise queue.refusal()
@@ -252,14 +259,13 @@ class Executable:
             return self._replay(given, after, None)  # an array, which `_bind` refuses
         return point
 
-    def _refused(self) -> HcqError | None:
-        """Return the error of a closed executable or a device that refuses submissions; else None."""
+    def _refuse(self) -> None:
+        """Raise the error of a closed executable or of a device that refuses submissions, if there is one."""
         if self.closed:
-            return UsageError(f"{self.label or 'the executable'} is closed")
+            raise UsageError(f"{self.label or 'the executable'} is closed")
         for queue in self.queues:
             if queue.refusal is not None:
-                return queue.refusal()
-        return None
+                raise queue.refusal()
 
     def submit(
         self,
@@ -294,7 +300,7 @@ class Executable:
         self._turn = turn = turn if turn < len(slots) else 0
         slot = slots[turn]
         points = slot.points
-        if points and not (points[0].passed() and (len(points) == 1 or slot.done())):
+        if points and not (points[0].passed() if len(points) == 1 else slot.done()):
             if len(slots) < self._limit:
                 slot = self._add_slot()
                 self._turn = len(slots) - 1  # after it: an interrupt must not leave a turn without a slot
@@ -321,23 +327,24 @@ class Executable:
             if isinstance(after, Point) or not all(isinstance(point, Point) for point in _each(after)):
                 raise UsageTypeError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
             check_timeout(timeout_s)
-        refused = self._refused()  # before the locks: in a forked child nobody releases them
-        if refused is not None:
-            raise refused
-        return held(self._locks(), lambda: self._replay_held(given, after, timeout_s))
+        self._refuse()  # before the locks: in a forked child nobody releases them
+        return held(self._locks(), partial(self._replay_held, given, after, timeout_s))
 
     def _replay_held(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
         """Replay on several queues. The caller holds their locks."""
-        refused = self._refused()
-        if refused is not None:
-            raise refused
+        if self.closed or any(map(_REFUSAL, self.queues)):
+            self._refuse()
         slot = self._next(timeout_s)
-        self._verify()
+        if any(map(ne, map(_EPOCH, self.devices), self._epochs)):
+            self._verify()
         self._bind(slot, given)
         if self._joint and not after and timeout_s is None:
-            joint = self._send_joined(slot)
-            if joint is not None:
-                return joint
+            joined = slot.joined
+            if joined is None or joined.signals != [*map(_SIGNAL, self.queues)]:
+                joined = slot.joined = JoinedReplay(slot, self.queues, self.segments, self._conflicts)
+                self._joint = joined.fits()
+            if self._joint and joined.send(slot, self._tails):
+                return self._tails[self.segments[-1].queue]
         tails = dict(self._tails)
         for queue in self.queues:
             if queue in tails:
@@ -350,20 +357,6 @@ class Executable:
             waits = [points[i] for i in segment.waits]
             points.append(self._send(slot, segment, waits, values, None if points else timeout_s))
         return points[-1]
-
-    def _send_joined(self, slot: ReplaySlot) -> Point | None:
-        """Submit once to each queue; return the last point, None where that cannot be. The locks are held."""
-        joined = slot.joined
-        if joined is None or joined.signals != [*map(_SIGNAL, self.queues)]:
-            joined = slot.joined = JoinedReplay(slot, self.queues, self.segments, self._conflicts)
-            self._joint = joined.fits()
-        numbers = joined.starts(self._tails) if self._joint else None
-        if numbers is None:
-            return None
-        slot.points = points = joined.issue()  # before the submission: an interrupt may leave it in flight
-        self._tails = dict(zip(self.queues, points, strict=True))
-        joined.send(slot.kept, numbers, points)
-        return self._tails[self.segments[-1].queue]
 
     def _send(
         self,

@@ -26,23 +26,27 @@ if TYPE_CHECKING:
     from hcq.replay.slot import ReplaySlot, Segment
 
 Recipe = list[tuple[int, int]]
-"""(index of a number, what is added to it) of each value; see `JoinedReplay.starts`."""
+"""(index of a number, what is added to it) of each value.
+
+The numbers are the slot value at which each queue starts, then for each queue that of its last replay.
+"""
 
 
 class JoinedTemplate:
     """The ring words of all segments of one queue, made of one template for each.
 
-    `recipe` gives the values of each template: those that it waits for, and its own.
+    Each part comes with the values of its template: those that it waits for, and its own.
     """
 
-    __slots__ = ("_fields", "_kept", "_source", "_waits", "pushbuffer", "queue")
+    __slots__ = ("fields", "pushbuffer", "queue", "waits")
 
     def __init__(self, queue: Queue, parts: Sequence[tuple[SubmitTemplate, Recipe]]) -> None:
         self.queue = queue
         first, words = parts[0][0].pushbuffer, array("I" if parts[0][0].pushbuffer.word_bits == 32 else "Q")
         self.pushbuffer = joined = PushBuffer(first.word_bits, first.memory)
         joined.words = words
-        self._waits: list[tuple[Wait, int, int]] = []
+        self.waits: list[tuple[Wait, int, int]] = []
+        """(a wait of the words, index of a number, addend) of each."""
         fields: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = {}
         for template, recipe in parts:
             at, own = len(words), template.pushbuffer
@@ -50,33 +54,18 @@ class JoinedTemplate:
             words.extend(own.words)
             for index, base, which, shift, lo in template.places:
                 fields.setdefault(at + index, (base, []))[1].append((*recipe[which], shift, lo))
-            self._waits += [(Wait(s, 0), *n) for s, n in zip(template.signals, recipe, strict=True)][:-1]
-        self._fields = [(index, base, tuple(terms)) for index, (base, terms) in fields.items()]
-        """(word index, its constant bits, (index of a number, addend, right shift, lowest bit) of each)."""
-        self._source: Kept | None = None
-        self._kept: Kept | None = None
-
-    def fill(self, numbers: Sequence[int]) -> None:
-        """Write the values of a replay into the words."""
-        words = self.pushbuffer.words
-        for index, word, terms in self._fields:
-            for i, more, shift, lo in terms:
-                word |= (numbers[i] + more >> shift) << lo  # noqa: PLW2901 - its bits, one value after the other
-            words[index] = word
-        for wait, i, more in self._waits:
-            wait.value = numbers[i] + more
-
-    def kept(self, kept: Kept) -> Kept:
-        """Return what the submission keeps alive: that of the slot, and the waits."""
-        if self._source is not kept or self._kept is None:
-            self._source, self._kept = kept, kept._replace(waits=tuple([wait for wait, _, _ in self._waits]))
-        return self._kept
+            self.waits += [(Wait(s, 0), *n) for s, n in zip(template.signals, recipe, strict=True)][:-1]
+        self.fields = [(words, index, base, tuple(terms)) for index, (base, terms) in fields.items()]
+        """(words, index in them, constant bits, (index of a number, addend, shift, lowest bit) of each)."""
 
 
 class JoinedReplay:
     """The joined templates of one slot, one for each queue, for the signals that the timelines have now."""
 
-    __slots__ = ("_repeats", "counts", "signals", "templates")
+    __slots__ = (
+        *("_fields", "_kept", "_queues", "_repeats", "_source", "_waits"),
+        *("counts", "signals", "templates"),
+    )
 
     def __init__(
         self, slot: ReplaySlot, queues: Sequence[Queue], segments: Sequence[Segment],
@@ -105,45 +94,56 @@ class JoinedReplay:
                 template = SubmitTemplate(queue, scratch, body=body, waits=waits)
                 parts.append((template, [*recipe, (i, n + 1)]))
             self.templates.append(JoinedTemplate(queue, parts))
+        self._fields = [field for template in self.templates for field in template.fields]
+        self._waits = [wait for template in self.templates for wait in template.waits]
+        self._queues = list(queues)
+        self._source: Kept | None = None
+        self._kept: list[Kept] = []
+        """What each submission keeps alive: what `_source`, of the slot, does, and its waits."""
 
     def fits(self) -> bool:
         """Return whether each queue's ring has room for its words."""
         return all([len(t.pushbuffer.words) <= t.queue.most_words for t in self.templates])  # noqa: C419 - a list is faster
 
-    def starts(self, tails: dict[Queue, Point]) -> list[int] | None:
-        """Return the slot value at which each queue starts, then that of its last replay.
+    def send(self, slot: ReplaySlot, tails: dict[Queue, Point]) -> bool:
+        """Submit to each queue, and record the points in the slot and as the new tails.
 
-        None where the replay must be sent in separate submissions: there is no earlier replay to wait for, an
-        earlier submission was interrupted, or a timeline is about to take, or has just taken, a fresh slot.
+        The caller holds the locks. Return False, and send nothing, where the replay must be sent in separate
+        submissions: there is no earlier replay to wait for, an earlier submission was interrupted, or a
+        timeline is about to take, or has just taken, a fresh slot. Raises as `Queue.submit_template`.
         """
         numbers, before = [], []
         for template, signal, count in zip(self.templates, self.signals, self.counts, strict=True):
             timeline = template.queue.timeline
             start, tail = timeline.value - signal.base, tails.get(template.queue)
             if timeline.value != timeline.last.value or start + count > SLOT_VALUES:
-                return None
+                return False
             if self._repeats if tail is None else tail.signal is not signal:
-                return None
+                return False
             numbers.append(start)
             before.append(0 if tail is None else tail.value - signal.base)
-        return numbers + before
-
-    def issue(self) -> list[Point]:
-        """Issue the values of all segments; return the last point of each queue."""
-        points = []
-        for template, count in zip(self.templates, self.counts, strict=True):
-            timeline = template.queue.timeline
-            timeline.value += count - 1
-            points.append(timeline.next())
-        return points
-
-    def send(self, kept: Kept, numbers: Sequence[int], points: Sequence[Point]) -> None:
-        """Submit to each queue. The caller holds the locks. Raises as `Queue.submit_template`."""
+        if self._source is not slot.kept:
+            self._source = slot.kept
+            self._kept = [slot.kept._replace(waits=tuple([w for w, _, _ in t.waits])) for t in self.templates]
+        points: list[Point] = []
+        for template, signal, count in zip(self.templates, self.signals, self.counts, strict=True):
+            timeline, point = template.queue.timeline, Point.__new__(Point)  # hot, as `Timeline.next`
+            timeline.value = signal.issued = point.value = timeline.value + count
+            point.signal = signal
+            points.append(point)
+        slot.points = points  # before the submission: an interrupt may leave it in flight
+        tails.update(zip(self._queues, points, strict=True))
+        numbers += before
         sent = 0
         try:
-            for template, point in zip(self.templates, points, strict=True):
-                template.fill(numbers)
-                template.queue.submit_template(template.pushbuffer, point, template.kept(kept))
+            for words, index, word, terms in self._fields:
+                for i, more, shift, lo in terms:
+                    word |= (numbers[i] + more >> shift) << lo  # noqa: PLW2901 - one value after the other
+                words[index] = word
+            for wait, i, more in self._waits:
+                wait.value = numbers[i] + more
+            for template, point, kept in zip(self.templates, points, self._kept, strict=True):
+                template.queue.submit_template(template.pushbuffer, point, kept)
                 sent += 1
         except BaseException:
             with ExitStack() as stack:
@@ -152,3 +152,4 @@ class JoinedReplay:
                     timeline.value = timeline.signal.issued = max(timeline.value, point.value)
                     stack.callback(template.queue.cover, point)
             raise
+        return True

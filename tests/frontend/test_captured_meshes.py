@@ -201,7 +201,7 @@ def calls_of_a_replay(devices: Sequence[str]) -> int:
         return repository_calls(lambda: step(x, y), Device[Device.canonical(name)].synchronize)
 
 
-def test_a_replay_calls_at_most_half_again_as_much_as_its_devices_alone():
+def test_a_replay_on_two_devices_calls_at_most_half_again_as_much_as_on_one():
     """Counted in a process of its own: submissions without validation, as users have them."""
     program = """if True:
         from tests.frontend.test_captured_meshes import CPUS, calls_of_a_replay
@@ -215,8 +215,8 @@ def test_a_replay_calls_at_most_half_again_as_much_as_its_devices_alone():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     alone, two, four = map(int, done.stdout.split())
-    assert two <= 1.5 * 2 * alone, done.stdout
-    assert four <= 1.5 * 4 * alone, done.stdout
+    assert two <= 1.5 * alone, done.stdout
+    assert four <= 1.5 * 1.5 * alone, done.stdout
 
 
 def test_arguments_of_other_layouts_and_states_that_others_use():
