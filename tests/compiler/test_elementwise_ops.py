@@ -80,7 +80,8 @@ def test_binary_operation_agrees_with_numpy(name, arch):
     check_each(((name, dtype, arch) for dtype in ALL if applies(name, dtype)), check_binary)
 
 
-def check_binary(name, dtype, arch):
+def check_binary(name, dtype, arch, compute=elementwise):
+    """Compare an operation as `compute` runs it on a target with NumPy, over samples and edge values."""
     x, y = sample(dtype, seed=1), sample(dtype, seed=2)[::-1].copy()
     if dtype.is_int and dtype.kind == "int":
         y[7] = -1
@@ -88,7 +89,7 @@ def check_binary(name, dtype, arch):
     if name in ("SHL", "SHR"):
         y[20:60] = np.arange(40) % (dtype.bits + 3)
     result = dtypes.bool if name in ops.COMPARE else dtype
-    got = elementwise(name, [x, y], [dtype, dtype], result, arch=arch)
+    got = compute(name, [x, y], [dtype, dtype], result, arch=arch)
     want = exactly(BINARY[name], dtype, x, y)
     if result is not dtypes.bool and dtype.is_float:
         got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
@@ -102,9 +103,9 @@ def test_unary_operation_agrees_with_numpy(name, arch):
     check_each(((name, dtype, arch) for dtype in ALL if applies(name, dtype)), check_unary)
 
 
-def check_unary(name, dtype, arch):
+def check_unary(name, dtype, arch, compute=elementwise):
     x = sample(dtype, seed=3)
-    got = elementwise(name, [x], [dtype], dtype, arch=arch)
+    got = compute(name, [x], [dtype], dtype, arch=arch)
     want = exactly(UNARY[name], dtype, x)
     if dtype.is_float:
         got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)

@@ -41,10 +41,11 @@ from tests.compiler.test_elementwise_ops import (
     UNARY,
     applies,
     cast_by_rule,
+    check_binary,
+    check_unary,
     compare,
     exactly,
     from_memory,
-    ops,
     sample,
     to_memory,
 )  # fmt: skip
@@ -86,12 +87,11 @@ def run(
     return {slot: buffers[slot] for slot in outputs}
 
 
-def elementwise(name, arrays, kinds, result):
+def elementwise(name, arrays, kinds, result, *, arch=ARCH):
     i = loop(0, arrays[0].size)
     value = op(name, *[load(k + 1, i, kind) for k, kind in enumerate(kinds)], dtype=result)
-    return run(
-        sink(store(0, i, value)), {k + 1: a for k, a in enumerate(arrays)}, {0: (arrays[0].size, result)}
-    )[0]
+    given = {k + 1: a for k, a in enumerate(arrays)}
+    return run(sink(store(0, i, value)), given, {0: (arrays[0].size, result)}, arch=arch)[0]
 
 
 @pytest.mark.parametrize("arch", ROWS)
@@ -114,26 +114,13 @@ def test_an_unknown_arch_names_the_known_ones():
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in BINARY for d in ALL if applies(n, d)])
 def test_binary_operation(name, dtype):
-    x, y = sample(dtype, seed=1), sample(dtype, seed=2)[::-1].copy()
-    if name in ("SHL", "SHR"):
-        y[20:60] = np.arange(40) % (dtype.bits + 3)
-    result = dtypes.bool if name in ops.COMPARE else dtype
-    got = elementwise(name, [x, y], [dtype, dtype], result)
-    want = exactly(BINARY[name], dtype, x, y)
-    if result is not dtypes.bool and dtype.is_float:
-        got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
-    compare(got, want, result)
+    check_binary(name, dtype, ARCH, elementwise)
 
 
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in UNARY for d in ALL if applies(n, d)])
 def test_unary_operation(name, dtype):
-    x = sample(dtype, seed=3)
-    got = elementwise(name, [x], [dtype], dtype)
-    want = exactly(UNARY[name], dtype, x)
-    if dtype.is_float:
-        got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
-    compare(got, want, dtype)
+    check_unary(name, dtype, ARCH, elementwise)
 
 
 @pytest.mark.sampled(11)
