@@ -80,33 +80,13 @@ def refusal(form: Form, arch: str) -> str:
 
 NOTHING_COMPUTED: Final = frozenset(
     (
-        "s_clause",
-        "s_code_end",
-        "s_decperflevel",
-        "s_delay_alu",
-        "s_icache_inv",
-        "s_incperflevel",
-        "s_sendmsg",
-        "s_sendmsghalt",
-        "s_dcache_inv",
-        "s_gl1_inv",
-        "s_set_inst_prefetch_distance",
-        "s_sethalt",
-        "s_setkill",
-        "s_setprio",
-        "s_sleep",
-        "s_ttracedata",
-        "s_ttracedata_imm",
-        "s_wait_event",
-        "s_wait_idle",
-        "s_wakeup",
-        "v_nop",
-        "s_wait_bvhcnt",
-        "s_wait_expcnt",
-        "s_wait_samplecnt",
-        "s_singleuse_vdst",
+        "s_clause", "s_code_end", "s_decperflevel", "s_delay_alu", "s_icache_inv", "s_incperflevel",
+        "s_sendmsg", "s_sendmsghalt", "s_dcache_inv", "s_gl1_inv", "s_set_inst_prefetch_distance",
+        "s_sethalt", "s_setkill", "s_setprio", "s_sleep", "s_ttracedata", "s_ttracedata_imm",
+        "s_wait_event", "s_wait_idle", "s_wakeup", "v_nop", "s_wait_bvhcnt", "s_wait_expcnt",
+        "s_wait_samplecnt", "s_singleuse_vdst",
     )
-)
+)  # fmt: skip
 """Operations that the emulated GPU implements and that have no result."""
 
 
