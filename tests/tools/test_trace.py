@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import random
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,6 +31,8 @@ ONE = (1, 1, 1)
 SHARED = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 DEVICES = ["cpu", "nv-emu", "amd-emu", "amd-emu:gfx942"]
 BYTES = 256
+KINDS = ("value", "number", "destination", "lost")
+"""How a planted packet is wrong."""
 
 
 def recorded(name: str, path: Path, count: int, seed: int = 0) -> None:
@@ -84,37 +88,61 @@ def test_a_replay_leaves_what_the_host_read(name: str, tmp_path: Path, capsys: p
     assert "host writes #" in text
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(("name", "count"), [("cpu", 400), ("nv-emu", 40), ("amd-emu", 40)])
-def test_bisect_names_the_changed_submission(
-    name: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def planted(record: dict[str, Any], kind: str, buffers: list[int]) -> bool:
+    """Make the packet of a submission wrong in one way; return whether it has what that changes."""
+    command = record["commands"][-1]
+    name, args = command["c"], command.get("args", [])
+    other = next(n for n in buffers if n != command.get("dst", [0])[0])
+    if kind == "value" and name in {"Fill", "Write"}:
+        command["value"] ^= 1
+    elif kind == "number" and name == "Exec" and isinstance(args[2], int):
+        args[2] ^= 1  # the term that is added
+    elif kind == "destination" and name in {"Fill", "Write"}:
+        command["dst"] = [other, command["dst"][1]]
+    elif kind == "lost" and name in {"Fill", "Write", "Copy", "Exec"}:
+        record["commands"].pop()
+    else:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "wrong"),
+    [
+        ("cpu", 400, 10),
+        ("nv-emu", 40, 3),
+        ("amd-emu", 40, 3),
+        pytest.param("cpu", 2_000, 10, marks=pytest.mark.landing),
+    ],
+)
+def test_bisect_names_each_planted_packet(
+    name: str, count: int, wrong: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    file, good = tmp_path / "run.jsonl", tmp_path / "good.json"
+    """All packets are wrong at once: each bisection finds the first one, which is then mended."""
+    file, good, bad = tmp_path / "run.jsonl", tmp_path / "good.json", tmp_path / "bad.jsonl"
     recorded(name, file, count, seed=1)
     assert main(["replay", str(file), "--digests", str(good)]) == 0
     records = [json.loads(line) for line in file.read_text().splitlines()]
-    changes = [
-        (record, command)
-        for record in records
-        if record["t"] == "submit"
-        for command in record["commands"]
-        if command["c"] in {"Fill", "Write"} or (command["c"] == "Exec" and len(command["args"][1:]) == 2)
-    ]
-    for record, command in random.Random(2).sample(changes, 10 if name == "cpu" else 3):
-        kept = json.dumps(command)
-        if command["c"] == "Exec" and isinstance(command["args"][2], int):
-            command["args"][2] ^= 1  # the term that is added
-        elif command["c"] == "Exec":
-            command["args"][1], command["args"][2] = command["args"][0], command["args"][1]  # other operands
-        else:
-            command["value"] ^= 1
-        bad = tmp_path / "bad.jsonl"
+    buffers = [record["id"] for record in records if record["t"] == "buffer"]
+    rng = random.Random(count)
+    submits = [at for at, record in enumerate(records) if record["t"] == "submit" and record["commands"]]
+    rng.shuffle(submits)
+    kept: dict[int, dict[str, Any]] = {}
+    for kind in itertools.islice(itertools.cycle(KINDS), wrong):
+        while True:
+            at = submits.pop()
+            kept[at] = copy.deepcopy(records[at])
+            if planted(records[at], kind, buffers):
+                break
+            del kept[at]
+    for at in sorted(kept):
         bad.write_text("".join(json.dumps(line) + "\n" for line in records))
         capsys.readouterr()
         assert main(["bisect", str(bad), str(good)]) == 1
-        assert capsys.readouterr().out.startswith(f"submission {record['n']} is the first that leaves other")
-        assert main(["diff", str(file), str(bad)]) == 1
-        command.update(json.loads(kept))
+        first = f"submission {records[at]['n']} is the first that leaves other memory"
+        assert capsys.readouterr().out.startswith(first), kept[at]
+        records[at] = kept[at]
+    assert count > 1000 or main(["diff", str(file), str(bad)]) == 1
     assert main(["bisect", str(file), str(good)]) == 0
 
 

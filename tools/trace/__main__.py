@@ -116,8 +116,9 @@ def _bisect(options: argparse.Namespace) -> int:
     first: list[tuple[int, list[int]]] = []
 
     def compare(number: int, found: dict[int, str]) -> bool:
-        wanted = good.get(str(number), {})
-        other = [buffer for buffer, text in found.items() if wanted.get(str(buffer), text) != text]
+        seen = {str(buffer): text for buffer, text in found.items()}
+        wanted = good.get(str(number), seen)
+        other = [int(buffer) for buffer in wanted | seen if wanted.get(buffer) != seen.get(buffer)]
         if other:
             first.append((number, other))
         return not other
