@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,7 +76,11 @@ def test_two_processes_share_a_buffer_and_a_signal_and_survive_a_kill(
     for number in range(3):
         lap(lab, turn, number)
     assert read(buffer)[:5] == [7, 7, 7, 7, 0]
-    child.send_signal(signal.SIGKILL)
+    killer = threading.Timer(0.05, child.send_signal, [signal.SIGKILL])
+    killer.start()
+    with pytest.raises(hcq.SignalTimeout, match="turn"):
+        turn.wait(99, timeout_s=0.5)  # the child is killed meanwhile
+    killer.join()
     child.wait()
     assert read(buffer)[:5] == [7, 7, 7, 7, 0]
     with pytest.raises(hcq.SignalTimeout):
