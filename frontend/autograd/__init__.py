@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         set_detect_anomaly,
         set_grad_enabled,
     )  # fmt: skip
-    from frontend.autograd.gradients import grad, gradcheck
+    from frontend.autograd.gradients import grad, gradcheck, gradgradcheck
     from frontend.torch.gradients import backward
 
 __all__ = [
     "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck",
-    "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
@@ -37,7 +37,7 @@ if not TYPE_CHECKING:  # type checkers know all names
             "Function": "frontend.autograd.function",
             "backward": "frontend.torch.gradients",
             "functional": "frontend.autograd.functional",
-            **dict.fromkeys(("grad", "gradcheck"), "frontend.autograd.gradients"),
+            **dict.fromkeys(("grad", "gradcheck", "gradgradcheck"), "frontend.autograd.gradients"),
             **dict.fromkeys(
                 (
                     "detect_anomaly",

@@ -361,7 +361,7 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
     leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
     written = {id(t) for t in written_since(tuple(leaves)).values()}
     targets = [t for t in wanting() if leaves.issuperset(t.leaves) or id(t) in written]
-    if e.op is PARAM and not moved and not any(t is self for t in targets):
+    if e.op is PARAM and not moved and not any(t.expr is e and t.leaves == self.leaves for t in targets):
         label = self.leaves[0].buffer.label
         if label.startswith(RESULT):
             raise UsageError(

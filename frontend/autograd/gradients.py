@@ -81,9 +81,10 @@ def gradcheck(  # noqa: PLR0917 - PyTorch's signature
     given = _listed(inputs)
     checked = [i for i, t in enumerate(given) if getattr(t, "requires_grad", False)]
     outs = [out.sum() for out in _listed(func(*given))]
-    found = grad(outs, [given[i] for i in checked])
-    for i, g in zip(checked, found, strict=True):
+    found = grad(outs, [given[i] for i in checked], allow_unused=True)
+    for i, slope in zip(checked, found, strict=True):
         want = _differences(func, given, i, eps)
+        g = want * 0 if slope is None else slope
         if not g.allclose(want, rtol, atol):
             if raise_exception:
                 raise UsageError(
@@ -91,6 +92,33 @@ def gradcheck(  # noqa: PLR0917 - PyTorch's signature
                 )
             return False
     return True
+
+
+def gradgradcheck(  # noqa: PLR0917 - as above
+    func: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,  # noqa: FBT001, FBT002 - as above
+) -> bool:
+    """Compare the gradients of a function's gradients with central differences; see `gradcheck`.
+
+    `grad_outputs`: the gradient of each output; None: different numbers.
+    """
+    given = _listed(inputs)
+    checked = [i for i, t in enumerate(given) if getattr(t, "requires_grad", False)]
+
+    def gradients(*args: Any) -> list[Any]:
+        own = [a if i not in checked or a.requires_grad else a.requires_grad_() for i, a in enumerate(args)]
+        outs = _listed(func(*own))
+        seeds = None if grad_outputs is None else _listed(grad_outputs)
+        seeds = seeds or [out.ones_like().cumsum(0) if out.ndim else out.ones_like() for out in outs]
+        found = grad(outs, [own[i] for i in checked], seeds, create_graph=True, allow_unused=True)
+        return [g for g in found if g is not None]
+
+    return gradcheck(gradients, inputs, eps, atol, rtol, raise_exception)
 
 
 def _differences(func: Any, given: list[Any], i: int, eps: float) -> Any:

@@ -258,7 +258,7 @@ class CosineSimilarity(Module):
         a, b = layer_input(self, x1), layer_input(self, x2)
         shape = broadcast((a.shape, b.shape), "CosineSimilarity")
         x, y = wide(a.expand(shape)), wide(b.expand(shape))
-        sizes = [t.square().sum(self.dim, keepdim=True).sqrt().maximum(self.eps) for t in (x, y)]
+        sizes = [t.norm(2, self.dim, keepdim=True).maximum(self.eps) for t in (x, y)]
         return rounded((x / sizes[0] * (y / sizes[1])).sum(self.dim), a, b)
 
 

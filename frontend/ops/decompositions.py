@@ -223,7 +223,7 @@ def _flipped(x: T, axis: int) -> T:
 def solve(self: T, right: T) -> T:
     """Return x with self @ x = right, for square self (..., n, n) and a vector (n,) or matrices (..., n, k).
 
-    Raises `UsageError` for a singular matrix, as `inverse` does, and for another number of rows.
+    Raises `LinAlgError` for a singular matrix, as `inverse` does; `UsageError` for another number of rows.
     """
     found = solution(self, right)
     refuse_singular(self, "solve")
@@ -246,8 +246,8 @@ def solution(self: T, right: T) -> T:
 def inverse(self: T) -> T:
     """Return the inverse of square matrices.
 
-    Raises `UsageError` for a singular matrix; the values are read to find out (`singular`). Inside a captured
-    or traced function and in a gradient they cannot be read, and the result has infinities or NaN.
+    Raises `LinAlgError` for a singular matrix; the values are read to find out (`singular`). Inside captured
+    and traced functions and in a gradient they cannot be read, and the result has infinities or NaN.
     """
     found = inverted(self)
     refuse_singular(self, "inverse")
@@ -265,7 +265,7 @@ def inverted(self: T) -> T:
 def cholesky(self: T, upper: bool = False) -> T:
     """Return the lower triangular L with L @ L.T = self, or with `upper` the transpose of L.
 
-    The upper triangle of self is not read. Raises `UsageError` for a matrix that is not positive definite;
+    The upper triangle of self is not read. Raises `LinAlgError` for a matrix that is not positive definite;
     the values are read to find out, as for `inverse`, and where they cannot be read the result has NaN.
     """
     found = cholesky_root(self, upper)

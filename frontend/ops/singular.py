@@ -1,4 +1,4 @@
-"""Checks that matrices are regular, or positive definite; they raise `UsageError`, where PyTorch raises, too.
+"""Checks that matrices are regular, or positive definite; they raise `LinAlgError`, as PyTorch.
 
 A check computes one bool on the device and waits for it. Values cannot be read inside traced methods,
 gradients and captured functions: there nothing is checked.
@@ -29,16 +29,20 @@ from frontend.ops.splitting import part
 from hcq.errors import UsageError
 
 
+class LinAlgError(UsageError):
+    """A matrix is singular, or not positive definite, where a function needs one that is."""
+
+
 def refuse_singular(x: TensorBase, what: str) -> None:
-    """Raise `UsageError` if a matrix of x is singular: a pivot is 0, rows being exchanged as LAPACK does."""
+    """Raise `LinAlgError` if a matrix of x is singular: a pivot is 0, rows being exchanged as LAPACK does."""
     if _is_readable(x) and _has_zero_pivot(x).item():
-        raise UsageError(f"{what}: wanted regular matrices, saw a singular one in {described(x)}")
+        raise LinAlgError(f"{what}: wanted regular matrices, saw a singular one in {described(x)}")
 
 
 def refuse_indefinite(root: TensorBase, what: str) -> None:
-    """Raise `UsageError` if a diagonal element of a Cholesky factor is not above 0."""
+    """Raise `LinAlgError` if a diagonal element of a Cholesky factor is not above 0."""
     if _is_readable(root) and not _is_positive(root).item():
-        raise UsageError(
+        raise LinAlgError(
             f"{what}: wanted positive definite matrices, saw one that is not, of the shape {root.expr.shape}"
         )
 

@@ -36,14 +36,16 @@ from frontend.array_api.linalg import (
 )  # fmt: skip
 from frontend.autograd.function import Function
 from frontend.ops import decompositions
+from frontend.ops.singular import LinAlgError
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 __all__ = [
-    "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "householder_product",
-    "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
-    "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve", "solve_ex",
-    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
+    "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh",
+    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp",
+    "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
+    "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
+    "vector_norm",
 ]  # fmt: skip
 
 
@@ -284,14 +286,14 @@ def _first(wrong: Tensor) -> Tensor:
 def _ex(name: str, compute: Any, wrong: Any, check_errors: bool) -> _Info:
     info = _first(wrong)
     if check_errors and info.any().item():
-        raise UsageError(f"{name}: pivot {info.max().item()} of a matrix is 0 or not positive")
+        raise LinAlgError(f"{name}: pivot {info.max().item()} of a matrix is 0 or not positive")
     return _Info(compute(), info)
 
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
     """Return the solution of A @ X = B, without `left` of X @ A = B, and the number of a pivot that is 0.
 
-    Raises `UsageError` for a singular matrix with `check_errors` alone; else the result is not finite.
+    Raises `LinAlgError` for a singular matrix with `check_errors` alone; else the result is not finite.
     """
     pivots = _eliminated(A)[0].diagonal(0, -2, -1)
     a, b = (A, B) if left else (A.adjoint(), B.adjoint())
@@ -308,7 +310,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> _Info:  # noqa: N803 - a
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
     """Return the factor of `cholesky`, and the order of the first minor that is not positive.
 
-    Raises `UsageError` for such a matrix with `check_errors` alone; else the factor has NaN.
+    Raises `LinAlgError` for such a matrix with `check_errors` alone; else the factor has NaN.
     """
     root = decompositions.cholesky_root(A, upper)
     good = root.detach().diagonal(0, -2, -1) > 0
