@@ -158,9 +158,10 @@ def test_functions_have_pytorch_s_answers_at_their_edges(call: Any, want: Any):
     assert (found.tolist() if isinstance(found, torch.Tensor) else found) == want
 
 
-def test_running_statistics_are_refused_where_they_would_stay():
-    with pytest.raises(UsageError, match="running statistics are not updated; leave them out"):
-        nn.functional.instance_norm(torch.ones(1, 1, 2), torch.ones(1), torch.ones(1))
+def test_instance_norm_moves_the_running_statistics_that_it_is_given():
+    mean, var = torch.tensor([2.0]), torch.ones(1)
+    nn.functional.instance_norm(torch.tensor([[[0.0, 2.0]]]), mean, var)
+    np.testing.assert_allclose([mean.item(), var.item()], [1.9, 1.1], rtol=1e-6)
 
 
 def test_a_copy_of_a_module_with_a_spectral_norm_has_its_own_iterations():
