@@ -271,7 +271,12 @@ def run(
                 assert slot in item.stores, f"{ref} is read before it is written"
                 garbage = np.full(ref.nbytes, 0x5A, np.uint8)
                 memory[ref] = garbage.view(stored_type(ref.dtype))
-        run_kernel(item.ast, [memory[ref] for ref in item.bufs], variables)
+        parts = item.ast.src if item.ast.src[0].op is Ops.SINK else (item.ast,)  # of a chain
+        bufs = dict(enumerate([memory[ref] for ref in item.bufs]))
+        for store in [s for part in parts for s in part.src if s.src[0].arg not in bufs]:
+            bufs[store.src[0].arg] = np.zeros(store.src[1].vmax + 1, stored_type(store.src[0].dtype))
+        for part in parts:
+            run_kernel(part, bufs, variables)
     return {ref.n: buffer.reshape(ref.shape) for ref, buffer in memory.items() if isinstance(ref, OutRef)}
 
 
@@ -306,7 +311,8 @@ def run_plan(ast: UOp, plan: LoopNest, bufs: Mapping[int, Array]) -> None:
     """Run a kernel on flat buffers by slot, in the parts of its plan, if it has any, block by block."""
     memory = dict(bufs)
     for kept in plan.kept:
-        memory[kept.slot] = np.full(kept.count, 7, stored_type(kept.dtype))
+        if kept.count:
+            memory[kept.slot] = np.full(kept.count, 7, stored_type(kept.dtype))
 
     def run_parts(when: str, variables: Mapping[str, int]) -> None:
         for phase in plan.phases:

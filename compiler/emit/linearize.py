@@ -77,7 +77,10 @@ class Linearizer:
         """
         b, plan = self.b, self.plan
         memory = {
-            k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot)) for k in plan.kept
+            k.slot: b.line("scratch", POINTER, 1, (), (k.dtype, k.count, "kept", k.slot))
+            if k.count
+            else self.e.index.buffer(k.slot)
+            for k in plan.kept
         }
         for phase in plan.phases:
             if phase.when == when:

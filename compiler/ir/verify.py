@@ -94,7 +94,7 @@ def _verify_chain(ast: UOp) -> None:
         stored |= {s.src[0].arg for s in part.src}
         slots |= loads | stored
         ranges |= {x for x in kernel.nodes if x.op is Ops.RANGE and x.arg[0] < shared}
-    if len(ranges) != shared or slots != set(range(len(slots))) or externals >= len(slots):
+    if len(ranges) != shared or slots != set(range(len(slots))) or externals > len(slots):
         raise CompileError(
             f"wanted {shared} ranges that all parts share, and buffers from 0 without holes; saw "
             f"{sorted(r.arg for r in ranges)} and {sorted(slots)}",

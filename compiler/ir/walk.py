@@ -73,6 +73,12 @@ def bound_ranges(reduce: UOp, free: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]
     return frozenset([r for r in free[reduce.src[0]] if r.arg[0] in reduce.arg[1]])
 
 
+def slots_between(parts: Sequence[UOp]) -> set[int]:
+    """Return the slots of the buffers that some part of a chain stores and some part loads."""
+    loads = {n.src[0].arg for part in parts for n in ordered(part) if n.op is Ops.LOAD}
+    return loads & {store.src[0].arg for part in parts for store in part.src}
+
+
 def by_number(ranges: Iterable[UOp]) -> list[UOp]:
     """Return RANGEs in order of number: the same in every process."""
     return sorted(ranges, key=lambda r: int(r.arg[0]))

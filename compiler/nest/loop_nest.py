@@ -281,13 +281,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class KeptMatrix:
-    """A matrix between parts of a chain: the rows of a block, in scratch memory."""
+    """A matrix between parts of a chain: the rows of a block in scratch memory, or a result of the chain."""
 
     slot: int
     """The number of its buffer in the parts."""
     dtype: DType
     count: int
-    """Elements."""
+    """Elements in scratch memory; 0 for a result, which is in its buffer."""
 
 
 @dataclass(frozen=True, slots=True)

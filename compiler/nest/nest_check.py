@@ -156,7 +156,7 @@ def verify_parts(ast: UOp, plan: LoopNest) -> None:
 
 def _between(plan: LoopNest) -> Iterator[str]:
     """Yield what is wrong with the accesses to the matrices between parts, in the order of execution."""
-    sizes, stored = {k.slot: k.count for k in plan.kept}, set[int]()
+    sizes, stored = {k.slot: k.count for k in plan.kept if k.count}, set[int]()
     for phase in sorted(plan.phases, key=lambda phase: _ORDER.index(phase.when)):
         accesses = [n for n in ordered(phase.ast) if n.op in (Ops.LOAD, Ops.STORE) and n.src[0].arg in sizes]
         for n in accesses:
@@ -175,7 +175,10 @@ def _results(ast: UOp, plan: LoopNest) -> Iterator[str]:
     rounds = {"each": blocks * (1 if plan.pieces is None else plan.pieces[2])}
     seen = _stored([(phase.ast, rounds.get(phase.when, blocks)) for phase in plan.phases])
     overlap = any(axis.edge != "exact" for axis in plan.axes)
-    for slot, (count, last) in _stored([(ast.src[-1] if ast.arg else ast, 1)]).items():
+    kernels = [(part, 1) for part in ast.src] if ast.arg and ast.src[0].op is Ops.SINK else [(ast, 1)]
+    for slot, (count, last) in _stored(kernels).items():
+        if ast.arg and slot >= ast.arg[0]:
+            continue
         found, end = seen.get(slot, (0, -1))
         if end != last or found < count or (found > count and not overlap):
             yield f"b{slot}: wanted {count} elements up to {last}, saw {found} up to {end}"
@@ -195,7 +198,7 @@ def _stored(parts: Iterable[tuple[UOp, int]]) -> dict[int, tuple[int, int]]:
 
 def _operands(ast: UOp, plan: LoopNest) -> Iterator[str]:
     """Yield the operands that parts load beyond the last element that the kernel may load."""
-    last: dict[int, int] = {k.slot: k.count for k in plan.kept}
+    last: dict[int, int] = {k.slot: k.count for k in plan.kept if k.count}
     for n in [n for n in ordered(ast) if n.op is Ops.LOAD]:
         last[n.src[0].arg] = max(last.get(n.src[0].arg, -1), int(n.src[1].vmax))
     for n in [n for phase in plan.phases for n in ordered(phase.ast) if n.op is Ops.LOAD and len(n.src) == 2]:

@@ -17,7 +17,7 @@ from compiler.dtype import dtypes, storage_type
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import by_number, ordered, rebuilt
+from compiler.ir.walk import by_number, ordered, rebuilt, slots_between
 from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase, Step, starts_of
 from compiler.plan.choice import PartsChoice
 from compiler.plan.proposal import GROUP_NS, GROUPS_PER_CORE, Proposal, divided, prepared
@@ -73,13 +73,16 @@ def _of_chain(ast: UOp, target: Target, best: Best) -> LoopNest:
     ranges = by_number(
         {n for n in ordered(ast.src[-1]) if n.op is Ops.RANGE and n.arg[0] < shared})
     rows = ranges[-1]
-    matrices = _matrices(ast, externals, rows)
+    matrices = _matrices(ast, rows)
     nbytes = sum([width * dtype.itemsize for width, dtype in matrices.values()])
     most = max(LEAST_ROWS, target.l2_bytes // 2 // nbytes)
+    stored = min(matrices) < externals  # then there are no pieces, and blocks do not change the rounding
+    if stored:
+        most = min(most, max(LEAST_ROWS, _rows(ranges) // max(1, GROUPS_PER_CORE * target.cores)))
     block = -(-rows.arg[1] // -(-rows.arg[1] // most))
     parts = [_of_block(part, ranges, block, externals) for part in ast.src]
     cut = None
-    if block < min(LONG_ROWS, rows.arg[1]):
+    if block < min(LONG_ROWS, rows.arg[1]) and not stored:
         long = -(-rows.arg[1] // -(-rows.arg[1] // LONG_ROWS))
         longer = [_of_block(part, ranges, long, externals) for part in ast.src]
         first = 1 + max(matrices)
@@ -88,7 +91,10 @@ def _of_chain(ast: UOp, target: Target, best: Best) -> LoopNest:
     alone = replace(target, cores=0)  # the workgroups are those of the chain
     if cut is None:
         phases = tuple([_phase(part, alone, best) for part in parts])
-        kept = tuple([KeptMatrix(slot, dtype, width * block) for slot, (width, dtype) in matrices.items()])
+        kept = tuple([
+            KeptMatrix(slot, dtype, width * block if slot >= externals else 0)
+            for slot, (width, dtype) in matrices.items()
+        ])
         pieces = None
     else:
         phases = (
@@ -130,15 +136,19 @@ def _phase(part: UOp, target: Target, best: Best, when: When = "before") -> Phas
     return Phase(made.ast, made.plan, when)
 
 
-def _matrices(ast: UOp, externals: int, rows: UOp) -> dict[int, tuple[int, DType]]:
+def _matrices(ast: UOp, rows: UOp) -> dict[int, tuple[int, DType]]:
     """Return the elements of a row, and the stored type, of each matrix between the parts, by slot."""
-    found = {}
+    found, between = {}, slots_between(ast.src)
     for part in ast.src:
         for store in part.src:
-            if store.src[0].arg >= externals:
+            if store.src[0].arg in between:
                 width = symbolic.terms_of(store.src[1])[0][rows]
                 found[store.src[0].arg] = width, storage_type(store.src[0].dtype)
     return found
+
+
+def _rows(ranges: Sequence[UOp]) -> int:
+    return prod([int(r.arg[1]) for r in ranges])
 
 
 def _groups(nanoseconds: float, target: Target) -> int:

@@ -325,6 +325,8 @@ class FusionLimits:
     """The most earlier kernels of the same shape that a store may join."""
     chains: bool = False
     """Whether a kernel may be a chain of products and a function of rows between them."""
+    rows: int = 256
+    """The fewest rows of kernels that become one: with fewer, it would occupy fewer cores than they."""
     threaded: Target | None = None
     """The target with threads whose plans a chain must fit. None: rows must be short, or in pieces."""
 

@@ -11,7 +11,6 @@ Not here: how many rows are computed at once (`compiler.plan.phases`). Next: `sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,13 @@ from compiler.dtype import dtypes
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, uop
-from compiler.ir.walk import by_number, ordered, ranges_in
+from compiler.ir.walk import by_number, ordered, ranges_in, slots_between
 from compiler.rewrite.online_softmax import keys_of
 from compiler.rewrite.range_merging import replace_ranges, split_ranges
 from compiler.schedule.item import ParamRef, ScheduleItem, TempRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from compiler.schedule.item import BufRef
 
@@ -33,18 +32,6 @@ if TYPE_CHECKING:
 ROW_BYTES = 64 << 10
 """The most bytes of one row of all matrices, unless rows can be computed in pieces; a block has at least 32
 rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """The ranges that all parts share, outermost first, and their strides in one of the matrices."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def index(self) -> UOp:
-        """Return the first element of a row."""
-        return symbolic.dot([symbolic.loop(k, n) for k, n in enumerate(self.sizes)], self.strides)
 
 
 def join_chains(
@@ -120,45 +107,56 @@ def may_wait(items: Sequence[ScheduleItem], chain: Sequence[int]) -> bool:
     return not loads & stored
 
 
-def joined(parts: Sequence[ScheduleItem], fits: Callable[[UOp], bool] | None) -> ScheduleItem | None:
+def joined(
+    parts: Sequence[ScheduleItem],
+    fits: Callable[[UOp], bool] | None,
+    outside: Collection[BufRef] = (),
+) -> ScheduleItem | None:
     """Return the chain of some items as one item; None if the rows of its matrices do not match.
 
+    A part loads any number of matrices of earlier parts. Those in `outside` are also results of the chain.
     None also if a matrix is not stored whole before it is loaded, and if `fits` refuses the chain. Without
     `fits`, None if its matrices have more than `ROW_BYTES` for each row and it has no range of keys.
     """
-    externals: dict[BufRef, None] = dict.fromkeys(parts[-1].writes)
-    kept = [part.writes[0] for part in parts[:-1]]
+    stored = dict.fromkeys([ref for part in parts[:-1] for ref in part.writes])
+    inner = [[ref for ref in stored if ref in part.bufs and ref not in part.writes] for part in parts]
+    kept = [ref for ref in stored if ref not in outside and any(ref in refs for refs in inner)]
+    values: dict[BufRef, UOp] = {}
+    for part in (parts[-1], *parts[:-1]):
+        pairs = zip(part.writes, part.values, strict=True)
+        values |= {ref: value for ref, value in pairs if ref not in kept}
+    externals = dict.fromkeys(values)
     for part in parts:
         externals.update(dict.fromkeys([ref for ref in part.bufs if ref not in kept]))
     slots = {ref: n for n, ref in enumerate([*externals, *kept])}
-    last = parts[-1].ast
     asts: list[UOp] = []
-    shared: _Shared | None = None
-    for part, link in zip(reversed(parts), [None, *reversed(kept)], strict=True):
-        if link is None:
-            found = _of_last(split_ranges(last) or last, parts[-1].bufs.index(kept[-1]))
+    sizes: tuple[int, ...] = ()
+    rows: dict[BufRef, tuple[int, ...]] = {}  # the strides of the shared ranges in each matrix
+    for part, refs in zip(reversed(parts), reversed(inner), strict=True):
+        places = {ref: part.bufs.index(ref) for ref in (*refs, *part.writes)}
+        if part is parts[-1]:
+            found = _of_last(split_ranges(part.ast) or part.ast, {places[ref] for ref in refs})
             if found is None:
                 return None
-            ast, shared = found
+            ast, sizes = found
         else:
-            assert shared is not None
-            aligned = _aligned(part.ast, shared)
+            strides = {places[ref]: rows[ref] for ref in part.writes if ref in rows}
+            aligned = _aligned(part.ast, sizes, strides) if strides else None
             if aligned is None:
                 return None
             ast = aligned
-            if part is not parts[0]:
-                shared = _loaded(ast, shared, part.bufs.index(kept[parts.index(part) - 1]))
-                if shared is None:
-                    return None
+        for ref in refs:
+            loaded = _loaded(ast, sizes, places[ref])
+            if loaded is None or rows.setdefault(ref, loaded) != loaded:
+                return None
         asts.insert(0, with_buffers(ast, [slots[ref] for ref in part.bufs]))
-    assert shared is not None
-    if not _all_stored(asts, len(externals), len(shared.sizes)):
+    if not _all_stored(asts, len(externals), len(sizes)):
         return None
-    ast = uop(Ops.SINK, dtypes.void, tuple(asts), (len(externals), len(shared.sizes)))
-    long = sum([ref.nbytes for ref in kept]) > ROW_BYTES * prod(shared.sizes)
-    if (long and not keys_of(asts)) if fits is None else not fits(ast):
+    ast = uop(Ops.SINK, dtypes.void, tuple(asts), (len(externals), len(sizes)))
+    long = sum([ref.nbytes for ref in rows]) > ROW_BYTES * prod(sizes)
+    if (long and not (len(kept) == 2 == len(asts) - 1 and keys_of(asts))) if fits is None else not fits(ast):
         return None
-    return ScheduleItem(ast, tuple(externals), tuple(range(len(parts[-1].writes))), parts[-1].values)
+    return ScheduleItem(ast, tuple(externals), tuple(range(len(values))), tuple(values.values()))
 
 
 def _outputs(ast: UOp) -> list[UOp]:
@@ -166,27 +164,33 @@ def _outputs(ast: UOp) -> list[UOp]:
     return by_number(ranges_in(ast)[ast.src[0].src[1]])
 
 
-def _of_last(ast: UOp, slot: int) -> tuple[UOp, _Shared] | None:
-    """Return the last part with the shared ranges first, and these ranges; None if it loads no whole rows.
+def _of_last(ast: UOp, slots: Collection[int]) -> tuple[UOp, tuple[int, ...]] | None:
+    """Return the last part with the shared ranges first, and their sizes; None if it loads no whole rows.
 
-    Shared are the output ranges in the index of the matrix. The other factor must not depend on the innermost
-    of them, so that several rows can be used together.
+    Shared are the output ranges in the index of every load of a matrix; a load of one element for each result
+    is no load of rows. The other factor of a product must not depend on the innermost of them, so that
+    several rows can be used together.
     """
-    loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg == slot]
-    outputs = _outputs(ast)
-    if len(loads) != 1 or len(loads[0].src) > 2:
+    loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg in slots]
+    outputs, free = _outputs(ast), ranges_in(ast)
+    shared = [r for r in outputs if all(r in free[n] for n in loads)]
+    if any(free[store.src[1]] != free[ast.src[0].src[1]] for store in ast.src):
         return None
-    terms, constant = symbolic.terms_of(loads[0].src[1])
-    rows = sorted([(c, r) for r, c in terms.items() if r in outputs], key=lambda item: -item[0])
-    if constant or not rows or not _nested(terms, [r for _, r in rows]):
+    if not shared or all(free[n] == set(outputs) for n in loads):
         return None
-    free = ranges_in(ast)
-    product = next(n for n in ordered(ast) if n.op is Ops.REDUCE).src[0]
-    if all(rows[-1][1] in free[factor] for factor in product.src):
+    terms, _ = symbolic.terms_of(min([n.src[1] for n in loads], key=lambda at: len(free[at])))
+    if any(r not in terms for r in shared):
         return None
-    shared = _Shared(tuple([r.arg[1] for _, r in rows]), tuple([c for c, _ in rows]))
-    env = {r: symbolic.loop(k, r.arg[1]) for k, (_, r) in enumerate(rows)}
-    return _renumbered(ast, outputs, env), shared
+    shared.sort(key=lambda r: -terms[r])
+    if is_product(ast) and all(shared[-1] in free[x] for x in factors(ast)):
+        return None
+    env = {r: symbolic.loop(k, r.arg[1]) for k, r in enumerate(shared)}
+    return _renumbered(ast, outputs, env), tuple([int(r.arg[1]) for r in shared])
+
+
+def factors(ast: UOp) -> tuple[UOp, ...]:
+    """Return the factors of a product."""
+    return next(n for n in ordered(ast) if n.op is Ops.REDUCE).src[0].src
 
 
 def _nested(terms: dict[UOp, int], rows: Sequence[UOp]) -> bool:
@@ -201,39 +205,47 @@ def _nested(terms: dict[UOp, int], rows: Sequence[UOp]) -> bool:
     return True
 
 
-def _aligned(ast: UOp, shared: _Shared) -> UOp | None:
-    """Return a part that stores a matrix, with the shared ranges; None if they do not count its rows.
+def _aligned(ast: UOp, sizes: Sequence[int], rows: Mapping[int, Sequence[int]]) -> UOp | None:
+    """Return a part that stores matrices, with the shared ranges; None if they do not count its rows.
 
-    The part has as many results with the shared ranges as before, so each is computed once.
+    `rows` has the strides of the shared ranges in a matrix, by slot. The part has as many results with the
+    shared ranges as before, so each is computed once.
     """
-    if len(ast.src) != 1:
+    free, slot = ranges_in(ast), max(rows, key=lambda slot: rows[slot][-1])
+    if any(free[store.src[1]] != free[ast.src[0].src[1]] for store in ast.src):
         return None
-    row, start = shared.strides[-1], shared.index()
-    ast = _cut_at_rows(ast, row)
-    terms, constant = symbolic.terms_of(ast.src[0].src[1])
+    row = rows[slot][-1]
+    start = symbolic.dot([symbolic.loop(k, n) for k, n in enumerate(sizes)], rows[slot])
+    ast = _cut_at_rows(ast, slot, row)
+    terms, constant = symbolic.terms_of(_store_to(ast, slot).src[1])
     if constant or not all(atom.op is Ops.RANGE and c > 0 for atom, c in terms.items()):
         return None
     within = {r: c for r, c in terms.items() if c * r.arg[1] <= row}
     if sum([c * (r.arg[1] - 1) for r, c in within.items()]) >= row:
         return None
     env = {r: symbolic.mod(symbolic.div(start, c), r.arg[1]) for r, c in terms.items() if r not in within}
-    if prod(shared.sizes) * prod([r.arg[1] for r in within]) != prod([r.arg[1] for r in terms]):
+    if prod(sizes) * prod([r.arg[1] for r in within]) != prod([r.arg[1] for r in terms]):
         return None
-    made = _renumbered(ast, _outputs(ast), env, len(shared.sizes))
-    stored, _ = symbolic.terms_of(made.src[0].src[1])
+    made = _renumbered(ast, _outputs(ast), env, len(sizes))
+    stored, _ = symbolic.terms_of(_store_to(made, slot).src[1])
     if not all(atom.op is Ops.RANGE for atom in stored):
         return None
-    own = {r: c for r, c in stored.items() if r.arg[0] < len(shared.sizes)}
+    own = {r: c for r, c in stored.items() if r.arg[0] < len(sizes)}
     return made if own == symbolic.terms_of(start)[0] else None
 
 
-def _cut_at_rows(ast: UOp, row: int) -> UOp:
+def _store_to(ast: UOp, slot: int) -> UOp:
+    """Return the STORE of a part to a buffer."""
+    return next(store for store in ast.src if store.src[0].arg == slot)
+
+
+def _cut_at_rows(ast: UOp, slot: int, row: int) -> UOp:
     """Return a part with each range that counts both rows of `row` elements and places in a row cut in two.
 
     A copy of a matrix has such a range: its rows and columns have become one loop. The part is unchanged if a
     range cannot be cut.
     """
-    terms, _ = symbolic.terms_of(ast.src[0].src[1])
+    terms, _ = symbolic.terms_of(_store_to(ast, slot).src[1])
     both = [r for r, c in terms.items() if r.op is Ops.RANGE and 0 < c < row < c * r.arg[1]]
     if not all(row % terms[r] == 0 and terms[r] * r.arg[1] % row == 0 for r in both):
         return ast
@@ -246,17 +258,17 @@ def _cut_at_rows(ast: UOp, row: int) -> UOp:
     return replace_ranges(ast, env) if env else ast
 
 
-def _loaded(ast: UOp, shared: _Shared, slot: int) -> _Shared | None:
+def _loaded(ast: UOp, sizes: Sequence[int], slot: int) -> tuple[int, ...] | None:
     """Return the strides of the shared ranges in a matrix that a part loads; None if it loads other rows."""
     loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg == slot]
-    ranges = [symbolic.loop(k, n) for k, n in enumerate(shared.sizes)]
+    ranges = [symbolic.loop(k, n) for k, n in enumerate(sizes)]
     found: set[tuple[int, ...]] = set()
     for load in loads:
         terms, constant = symbolic.terms_of(load.src[1])
         if constant or len(load.src) > 2 or not all(r in terms for r in ranges) or not _nested(terms, ranges):
             return None
         found.add(tuple([terms[r] for r in ranges]))
-    return _Shared(shared.sizes, *found) if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else None
 
 
 def _all_stored(parts: Sequence[UOp], externals: int, shared: int) -> bool:
@@ -266,16 +278,18 @@ def _all_stored(parts: Sequence[UOp], externals: int, shared: int) -> bool:
     is stored without gaps if its strides, in order, are the products of the sizes before. Then a load is
     within the row for all values of its ranges if its last element is.
     """
+    matrices = {s.src[0].arg for part in parts for s in part.src if s.src[0].arg >= externals}
+    between = slots_between(parts) | matrices
     rows: dict[int, tuple[dict[UOp, int], int]] = {}
     for part in parts:
-        for load in [n for n in ordered(part) if n.op is Ops.LOAD and n.src[0].arg >= externals]:
+        for load in [n for n in ordered(part) if n.op is Ops.LOAD and n.src[0].arg in between]:
             found = _row_of(load.src[1], shared)
             if found is None or load.src[0].arg not in rows:
                 return False
             start, within = rows[load.src[0].arg]
             if found[0] != start or sum([c * (r.arg[1] - 1) for r, c in found[1].items()]) >= within:
                 return False
-        for store in [s for s in part.src if s.src[0].arg >= externals]:
+        for store in [s for s in part.src if s.src[0].arg in between]:
             found = _row_of(store.src[1], shared)
             if found is None or len(found[0]) != shared:
                 return False

@@ -30,6 +30,7 @@ from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempR
 from compiler.schedule.lower import Buffers, assigned_place, lower
 from compiler.schedule.narrow_buffers import narrow_buffers
 from compiler.schedule.recomputed import needed, recompute_weights
+from compiler.schedule.rows import join_rows
 from hcq.config import config
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
         return items
     target = limits.threaded
     if target is None:
-        return join_chains(items)
+        return join_rows(join_chains(items), limits.rows)
     fits = partial(online_product.fits, target=target)
     items = join_chains(items, fits)
     # What follows changes buffers between kernels.

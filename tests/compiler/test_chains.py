@@ -33,10 +33,11 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-def scheduled(*results: Tensor) -> list[ScheduleItem]:
+def scheduled(*results: Tensor, rows: int = 1 << 30) -> list[ScheduleItem]:
+    """Return the kernels on a host; those of at least `rows` rows are joined also where all is stored."""
     leaves = [tuple(range(len(x.leaves))) for x in results]
     parts = uops([(x.expr, own) for x, own in zip(results, leaves, strict=True)])
-    return schedule(parts, limits=FusionLimits(chains=True), verify=True)
+    return schedule(parts, limits=FusionLimits(chains=True, rows=rows), verify=True)
 
 
 def of_one(*shape: int) -> Tensor:

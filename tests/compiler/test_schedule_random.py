@@ -64,6 +64,7 @@ def run_program(seed: int) -> None:
             FusionLimits(nodes=4),
             FusionLimits(row=3, few_rows_row=3),
             FusionLimits(split=4),
+            FusionLimits(chains=True, rows=1),
         )
     )
     agrees(program.outputs(), seed, limits)

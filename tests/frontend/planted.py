@@ -68,9 +68,9 @@ x.grad.realize()
 MISTAKES: dict[str, Mistake] = {
     "chain of rows of one matrix": Mistake(
         (
-            (CHAINS, "if prod(shared.sizes) * prod([r.arg[1] for r in within]) != ", "if 0 and "),
-            (CHAINS, "if not _all_stored(asts, len(externals), len(shared.sizes)):", "if 0:"),
-            (CHAINS, "    ast = _cut_at_rows(ast, row)\n", ""),
+            (CHAINS, "if prod(sizes) * prod([r.arg[1] for r in within]) != ", "if 0 and "),
+            (CHAINS, "if not _all_stored(asts, len(externals), len(sizes)):", "if 0:"),
+            (CHAINS, "    ast = _cut_at_rows(ast, slot, row)\n", ""),
         ),
         "s, x, p, o = a(2, 1, 1), a(2, 1, 4), a(4, 4), a(4, 4)\n((s @ (x @ p)) @ o).realize()",
     ),

@@ -118,7 +118,7 @@ def test_programs_of_chains_reach_rows_that_a_chain_stored_in_part(monkeypatch: 
     """
     proof = chains._all_stored
     monkeypatch.setattr(chains, "_all_stored", lambda *_: True)
-    monkeypatch.setattr(chains, "_cut_at_rows", lambda ast, _: ast)
+    monkeypatch.setattr(chains, "_cut_at_rows", lambda ast, *_: ast)
     monkeypatch.setattr(chains, "prod", lambda _: 1)
     assert not all(proof(ast.src, *ast.arg) for ast in joined(150_029))
 
