@@ -105,7 +105,8 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
         return items
     target = limits.threaded
     if target is None:
-        return join_rows(join_chains(items), limits.rows)
+        items = join_chains(items)
+        return join_rows(items, limits.rows) if len(items) > 1 else items
     fits = partial(online_product.fits, target=target)
     items = join_chains(items, fits)
     # What follows changes buffers between kernels.
