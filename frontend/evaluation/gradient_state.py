@@ -219,17 +219,22 @@ def hooked(t: TensorBase, g: T) -> T:
     """Return the gradient of a tensor after its hooks.
 
     Raises `UsageError` where a hook replaces the gradient of a tensor that was computed from others: theirs
-    are computed together with it.
+    are computed together with it. A leaf's value under another name (`x * 1`, `x.view(3)`) is such a tensor.
     """
     for hook in list(state_of(t).hooks.values()):
         found = hook(g)
-        if found is not None and t.expr.op is not PARAM:
+        if found is not None and not _own_leaf(t):
             raise UsageError(
                 f"register_hook: a hook of {described(t)}, which is no leaf, returned another gradient\n"
                 "hint: register it at a leaf, or use a `Function` with a backward of its own"
             )
         g = g if found is None else found
     return g
+
+
+def _own_leaf(t: TensorBase) -> bool:
+    """Return whether a tensor with requires_grad is a leaf: no older one has the same memory."""
+    return t.expr.op is PARAM and next(u for u in wanting() if u.leaves == t.leaves and u.expr is t.expr) is t
 
 
 def is_parameter(t: TensorBase) -> bool:

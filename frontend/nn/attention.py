@@ -20,7 +20,7 @@ from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import choice, count, count_of_layers, layer_input
+from frontend.nn.checks import choice, count, count_of_layers, layer_input, placed
 from frontend.nn.layers import Dropout, Linear
 from frontend.nn.module import Module, ModuleList, in_training
 from frontend.nn.normalisation import LayerNorm
@@ -51,6 +51,8 @@ class MultiheadAttention(Module):
         *,
         kdim: int | None = None,
         vdim: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         if count("MultiheadAttention, embed_dim", embed_dim) % count(
             "MultiheadAttention, num_heads", num_heads
@@ -72,6 +74,7 @@ class MultiheadAttention(Module):
         bias = flag(bias, "MultiheadAttention, bias")
         self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
+        placed(self, device, dtype)
 
     def _weight(self, part: int) -> Tensor:
         """Return the weight of query, key or value where each has its own."""
@@ -167,6 +170,9 @@ class TransformerLayer(Module):
         batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
         bias: bool = True,  # noqa: FBT001, FBT002 - as above
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         kind, numbers = type(self).__name__, range(1, len(self.attentions) + 2)
         for name in self.attentions:
@@ -180,6 +186,7 @@ class TransformerLayer(Module):
         for n in numbers:
             setattr(self, f"dropout{n}", Dropout(dropout))
         self.activation = choice(f"{kind}, activation", activation, ("relu", "gelu"))
+        placed(self, device, dtype)
 
     def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
         found, _ = self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask)
@@ -336,6 +343,9 @@ class Transformer(Module):
         batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
         norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
         bias: bool = True,  # noqa: FBT001, FBT002 - as above
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         settings: dict[str, Any] = {
             "layer_norm_eps": layer_norm_eps, "batch_first": batch_first, "norm_first": norm_first,
@@ -349,6 +359,7 @@ class Transformer(Module):
         self.encoder = own[0] or TransformerEncoder(encoder, num_encoder_layers, norms[0])
         self.decoder = own[1] or TransformerDecoder(decoder, num_decoder_layers, norms[1])
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        placed(self, device, dtype)
 
     def forward(
         self,

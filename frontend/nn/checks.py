@@ -71,6 +71,12 @@ def reduced_as_before(what: str, given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "reduction": ("mean" if each[1] else "sum") if each[0] else "none"}
 
 
+def placed(layer: Any, device: Any, dtype: Any) -> None:
+    """Move a new layer to a device, and give it a float dtype; None: the default. Raises as `Module.to`."""
+    if device is not None or dtype is not None:
+        layer.to(device, dtype)
+
+
 def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
     """Return the input of a layer, or of a function whose name is `layer`, as a tensor.
 

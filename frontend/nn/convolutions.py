@@ -8,12 +8,12 @@ Not here: other layers (`layers`), pools (`pools`). Next: `frontend.ops.convolut
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import repeated
 from frontend.arguments.conversion import flag
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import check_channels, choice, count, counts, layer_input
+from frontend.nn.checks import check_channels, choice, count, counts, layer_input, placed
 from frontend.nn.module import Module
 from frontend.ops.convolutions import Sizes, same_padding, spatial_padding
 from frontend.tensor import Tensor
@@ -135,9 +135,13 @@ class _Conv(_Convolution):
         groups: int = 1,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         padding_mode: str = "zeros",
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
         self.padding_mode = choice(f"{type(self).__name__}, padding_mode", padding_mode, _MODES)
+        placed(self, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).
@@ -184,10 +188,14 @@ class _ConvTranspose(_Convolution):
         groups: int = 1,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         dilation: Sizes = 1,
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
         repeated(output_padding, self.rank, f"{type(self).__name__}, output_padding")
         self.output_padding = output_padding
+        placed(self, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).

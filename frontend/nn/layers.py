@@ -19,7 +19,7 @@ from frontend.arguments.conversion import flag, number
 from frontend.arguments.settings import number_within
 from frontend.evaluation.gradient_state import listed
 from frontend.evaluation.modes import exact, lowered, mixed
-from frontend.nn.checks import count, layer_input
+from frontend.nn.checks import count, layer_input, placed
 from frontend.nn.module import Module, in_training, rounded, wide
 from frontend.ops.gather_scatter import rows
 from frontend.tensor import Tensor
@@ -38,13 +38,22 @@ class Linear(Module):
     Raises `UsageError` for sizes below 1.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         count("Linear, out_features", out_features)
         bound = 1 / math.sqrt(count("Linear, in_features", in_features))
         self.in_features, self.out_features = in_features, out_features
         self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
         bias = flag(bias, "Linear, bias")
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
+        placed(self, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -113,6 +122,8 @@ class Embedding(Module):
         *,
         vocab_size: int | None = None,
         embed_size: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         size = _either("num_embeddings", num_embeddings, "vocab_size", vocab_size)
         columns = _either("embedding_dim", embedding_dim, "embed_size", embed_size)
@@ -127,6 +138,7 @@ class Embedding(Module):
                 raise UsageError(f"Embedding, padding_idx: wanted one of {size} rows, saw {padding_idx}")
             self.padding_idx = padding_idx % size
             self.weight = (self.weight * self._kept(self.weight)).detach().realize()
+        placed(self, device, dtype)
 
     @classmethod
     def from_pretrained(
@@ -225,6 +237,8 @@ class EmbeddingBag(Embedding):
         *,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         more = (max_norm, norm_type, scale_grad_by_freq, sparse)
         super().__init__(num_embeddings, embedding_dim, padding_idx, *more)
@@ -232,6 +246,7 @@ class EmbeddingBag(Embedding):
             raise UsageError(f"EmbeddingBag, mode: wanted mean, sum or max, saw {mode!r}")
         self.mode = mode
         self.include_last_offset = flag(include_last_offset, "EmbeddingBag, include_last_offset")
+        placed(self, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -342,9 +357,12 @@ class PReLU(Module):
 
     _template = "num_parameters={0.num_parameters}"
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, *, device: Any = None, dtype: Any = None
+    ) -> None:  # fmt: skip
         self.num_parameters = count("PReLU, num_parameters", num_parameters)
         self.weight = Tensor.full((num_parameters,), float(number(init, "PReLU, init")))
+        placed(self, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of (batch, channels, ...)."""
@@ -357,13 +375,23 @@ class PReLU(Module):
 class Bilinear(Module):
     """The bilinear map x1 @ weight @ x2 + bias over the last axes; `weight` is (outputs, in1, in2)."""
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         n = count("Bilinear, out_features", out_features)
         bound = 1 / math.sqrt(count("Bilinear, in1_features", in1_features))
         count("Bilinear, in2_features", in2_features)
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, n
         self.weight = Tensor.uniform(n, in1_features, in2_features, low=-bound, high=bound)
         self.bias = Tensor.uniform(n, low=-bound, high=bound) if flag(bias, "Bilinear, bias") else None
+        placed(self, device, dtype)
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return (..., outputs) of (..., in1) and (..., in2), whose first axes may broadcast.

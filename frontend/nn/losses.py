@@ -154,7 +154,7 @@ def triplet_margin_with_distance_loss(
     apart = distance(anchor, negative)
     if swap:
         apart = apart.minimum(distance(positive, negative))
-    return _reduced((distance(anchor, positive) - apart + margin).relu(), reduction)
+    return _reduced((distance(anchor, positive) - apart + margin).clip(0), reduction)
 
 
 @in_order("input1 input2 target margin size_average reduce reduction")
@@ -162,7 +162,7 @@ def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
     """Return max(0, -target * (input1 - input2) + margin), for targets of 1 and -1."""
-    return _reduced((target * (input2 - input1) + number(margin, "margin")).relu(), reduction)
+    return _reduced((target * (input2 - input1) + number(margin, "margin")).clip(0), reduction)
 
 
 @in_order("input1 input2 target margin size_average reduce reduction")
@@ -177,7 +177,7 @@ def cosine_embedding_loss(
     input1, input2 = input1.expand(shape), input2.expand(shape)
     size = [(t * t).sum(-1) + 1e-12 for t in (input1, input2)]
     cosine = (input1 * input2).sum(-1) / (size[0] * size[1]).sqrt()
-    unlike = (target == -1).where((cosine - number(margin, "margin")).relu(), 0.0)
+    unlike = (target == -1).where((cosine - number(margin, "margin")).clip(0), 0.0)
     return _reduced((target == 1).where(1 - cosine, unlike), reduction)
 
 
@@ -238,7 +238,7 @@ def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: Reduction = "mean"
 ) -> Tensor:
     """Return the input where the target is 1, max(0, margin - input) where it is -1; elsewhere their sum."""
-    unlike = (target != 1).where((number(margin, "margin") - input).relu(), 0.0)
+    unlike = (target != 1).where((number(margin, "margin") - input).clip(0), 0.0)
     return _reduced((target != -1).where(input, 0.0) + unlike, reduction)
 
 

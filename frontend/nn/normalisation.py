@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.dtype import dtypes
 from frontend.arguments.conversion import flag, number
 from frontend.arguments.settings import number_within
-from frontend.nn.checks import check_channels, count, counts, layer_input
+from frontend.nn.checks import check_channels, count, counts, layer_input, placed
 from frontend.nn.module import Module, in_training, raised, rounded, wide
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -63,6 +63,10 @@ class BatchNorm(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        *,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         kind, most = type(self).__name__, math.nextafter(1.0, 2.0)
         self.num_features = count(f"{kind}, num_features", num_features)
@@ -71,7 +75,8 @@ class BatchNorm(Module):
         self.track_running_stats = flag(track_running_stats, f"{kind}, track_running_stats")
         affine = self.affine = flag(affine, f"{kind}, affine")
         self.weight = Tensor.ones(num_features) if affine else None
-        self.bias = Tensor.zeros(num_features) if affine else None
+        both = flag(bias, f"{kind}, bias") and affine
+        self.bias = Tensor.zeros(num_features) if both else None
         every: Any = (None, None, None)
         if self.track_running_stats:
             n = num_features
@@ -79,6 +84,7 @@ class BatchNorm(Module):
         self.running_mean, self.running_var, self.num_batches_tracked = every
         for t in every if self.track_running_stats else ():
             t.requires_grad = False
+        placed(self, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -158,6 +164,9 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
         self.normalized_shape = counts("LayerNorm, normalized_shape", normalized_shape, rank)
@@ -168,6 +177,7 @@ class LayerNorm(Module):
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         both = flag(bias, "LayerNorm, bias") and elementwise_affine
         self.bias = Tensor.zeros(*self.normalized_shape) if both else None
+        placed(self, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -201,6 +211,9 @@ class RMSNorm(Module):
         normalized_shape: int | tuple[int, ...],
         eps: float | None = None,
         elementwise_affine: bool = True,
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
         self.normalized_shape = counts("RMSNorm, normalized_shape", normalized_shape, rank)
@@ -209,6 +222,7 @@ class RMSNorm(Module):
         elementwise_affine = flag(elementwise_affine, "RMSNorm, elementwise_affine")
         self.elementwise_affine = elementwise_affine
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
+        placed(self, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -239,14 +253,19 @@ class GroupNorm(Module):
     Raises `UsageError` for sizes below 1 and for channels that the groups do not divide.
     """
 
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *,
+        bias: bool = True, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
         if count("GroupNorm, num_channels", num_channels) % count("GroupNorm, num_groups", num_groups):
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps = number_within("GroupNorm, eps", eps, 0.0)
         affine = self.affine = flag(affine, "GroupNorm, affine")
         self.weight = Tensor.ones(num_channels) if affine else None
-        self.bias = Tensor.zeros(num_channels) if affine else None
+        both = flag(bias, "GroupNorm, bias") and affine
+        self.bias = Tensor.zeros(num_channels) if both else None
+        placed(self, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -282,8 +301,13 @@ class InstanceNorm(BatchNorm):
         momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        *,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias)
+        placed(self, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_features, ...); return the same shape. Raises as `BatchNorm`."""

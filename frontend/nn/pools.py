@@ -151,7 +151,7 @@ class _Adaptive(Module):
 class _AdaptiveMax(_Adaptive):
     """An adaptive pool of greatest values; with `return_indices` also their flat indices in the image."""
 
-    method = "amax"
+    method = "max"
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         super().__init__(output_size)

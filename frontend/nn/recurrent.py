@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, cast
 from frontend.arguments.conversion import flag
 from frontend.arguments.settings import number_within
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import choice, count, count_of_layers, layer_input
+from frontend.nn.checks import choice, count, count_of_layers, layer_input, placed
 from frontend.nn.module import Module, in_training
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -86,7 +86,15 @@ class _Cell(Module):
     gates: ClassVar[int] = 1
     step: Any = staticmethod(tanh_step)
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        *,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
         kind = type(self).__name__
         n = count(f"{kind}, hidden_size", hidden_size)
         self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size), n
@@ -95,6 +103,7 @@ class _Cell(Module):
         bias = flag(bias, f"{kind}, bias")
         self.bias_ih = _weight(self.gates * n, hidden=n) if bias else None
         self.bias_hh = _weight(self.gates * n, hidden=n) if bias else None
+        placed(self, device, dtype)
 
     def _next(self, x: Tensor, state: State | None, parts: int) -> State:
         x = layer_input(self, x, self.weight_ih)
@@ -150,10 +159,14 @@ class RNNCell(_Cell):
         hidden_size: int,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         nonlinearity: Literal["tanh", "relu"] = "tanh",
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias)
         self.nonlinearity = choice("RNNCell, nonlinearity", nonlinearity, ("tanh", "relu"))
         self.step = relu_step if nonlinearity == "relu" else tanh_step
+        placed(self, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -188,6 +201,9 @@ class _Recurrent(Module):
         batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
         dropout: float = 0.0,
         bidirectional: bool = False,  # noqa: FBT001, FBT002 - as above
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         kind = type(self).__name__
         n = count(f"{kind}, hidden_size", hidden_size)
@@ -206,6 +222,7 @@ class _Recurrent(Module):
                 if bias:
                     setattr(self, f"bias_ih_l{layer}{ending}", _weight(rows, hidden=n))
                     setattr(self, f"bias_hh_l{layer}{ending}", _weight(rows, hidden=n))
+        placed(self, device, dtype)
 
     def weights(self, layer: int, ending: str = "") -> Weights:
         """Return the weights and biases of a layer, None for missing biases; `ending` is "" or "_reverse"."""
@@ -343,10 +360,14 @@ class RNN(_Recurrent):
         batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
         dropout: float = 0.0,
         bidirectional: bool = False,  # noqa: FBT001, FBT002 - as above
+        *,
+        device: Any = None,
+        dtype: Any = None,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
         self.nonlinearity = choice("RNN, nonlinearity", nonlinearity, ("tanh", "relu"))
         self.step = relu_step if nonlinearity == "relu" else tanh_step
+        placed(self, device, dtype)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return outputs (time, batch, hidden), and h (layers, batch, hidden). State None: zeros."""

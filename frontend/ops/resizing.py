@@ -221,18 +221,23 @@ def _taps(mode: str, share: T) -> tuple[int, list[T]]:
 
 
 def binned(x: Any, sizes: Sequence[int | None], method: str) -> Any:
-    """Return the last axes divided into bins, as many as `sizes` says, and reduced by `method` ("mean").
+    """Return the last axes divided into bins, as many as `sizes` says, and reduced by "mean" or "max".
 
+    The gradient of a greatest element is that of its first place in the order of memory.
     A size of None keeps its axis. Bin i of m over n elements starts at i * n // m and ends before
     -(-(i + 1) * n // m), so bins may overlap.
     """
-    for axis, m in enumerate(sizes, len(x.shape) - len(sizes)):
+    greatest = method == "max"
+    axes = [*enumerate(sizes, len(x.shape) - len(sizes))]
+    for axis, m in reversed(axes) if greatest else axes:  # the last axis first: it holds the first place
         n = x.shape[axis]
         if m is None or m == n:
             continue
         if n % m == 0:
             x = getattr(x.unflatten(axis, (m, n // m)), method)(axis + 1)
+            x = x.values if greatest else x
         else:
             bins = [(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
-            x = stack([getattr(x.narrow(axis, a, b - a), method)(axis) for a, b in bins], axis=axis)
+            parts = [getattr(x.narrow(axis, a, b - a), method)(axis) for a, b in bins]
+            x = stack([part.values for part in parts] if greatest else parts, axis=axis)
     return x

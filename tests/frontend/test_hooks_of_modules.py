@@ -1,4 +1,4 @@
-"""Hooks of the gradients of modules: what they may return, and captures, copies and values read in between.
+"""Hooks of gradients of modules and of tensors: what they may return, captures, copies, values that are read.
 
 Not here: values and order beside PyTorch's (`data/programs/module_hooks.txt`).
 """
@@ -113,3 +113,17 @@ def test_a_copy_of_a_module_calls_its_hooks_with_itself():
     x = Tensor.ones(1, 2, requires_grad=True)
     (layer(x) + other(x)).sum().backward()
     assert {id(m) for m in seen} == {id(layer), id(other)}
+
+
+@pytest.mark.parametrize("change", [lambda x: x * 1, lambda x: x.view(3), lambda x: x.exp()])
+def test_another_gradient_from_a_hook_of_no_leaf_is_refused(change: Any):
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    seen: list[Any] = []
+    y = change(x)
+    handle = y.register_hook(lambda g: seen.append(g.tolist()))
+    (y * 2).sum().backward()
+    assert seen == [[2.0, 2.0, 2.0]]
+    handle.remove()
+    y.register_hook(lambda g: g * 10)
+    with pytest.raises(UsageError, match="which is no leaf, returned another gradient"):
+        (y * 2).sum().backward()
