@@ -50,19 +50,34 @@ class Pieces:
 
 
 def keys_of(parts: Sequence[UOp]) -> int:
-    """Return the keys of a piece of a chain of three parts.
+    """Return the keys of a piece of a chain: scores, their softmax in float32, and a sum of weighted values.
 
-    Return 0 if the middle part is no softmax of float32, or if no divisor of the number of keys is between
-    `LEAST_KEYS` and `MOST_KEYS`.
+    Return 0 for any other chain, or if no divisor of the number of keys is between `LEAST_KEYS` and
+    `MOST_KEYS`.
     """
+    if len(parts) != 3 or any(len(part.src) != 1 for part in parts):
+        return 0
     scores, middle, last = parts
-    keys = _softmax(middle)
-    node = next(n for n in ordered(last) if n.op is Ops.REDUCE)
-    stored = [part.src[0].src[0].dtype for part in (scores, middle)]
-    if keys is None or len(node.arg[1]) != 1 or any(dtype is not _F32 for dtype in (node.dtype, *stored)):
+    keys, sums = _softmax(middle), [_the_sum(part) for part in (scores, last)]
+    made, weights = (part.src[0].src[0] for part in (scores, middle))
+    if keys is None or None in sums or made.dtype is not _F32 or weights.dtype is not _F32:
+        return 0
+    loads = [[n for n in ordered(part) if n.op is Ops.LOAD] for part in (middle, last)]
+    used = [[n.src[0].arg for n in part] for part in loads]
+    if {*used[0]} != {made.arg} or made.arg in used[1] or used[1].count(weights.arg) != 1:
+        return 0
+    node = sums[1]
+    weight = next(n for n in loads[1] if n.src[0].arg == weights.arg)
+    if node is None or weight not in node.src[0].src or len(node.arg[1]) != 1 or node.dtype is not _F32:
         return 0
     most = next(d for d in range(min(keys.arg[1], MOST_KEYS), 0, -1) if keys.arg[1] % d == 0)
     return most if most >= LEAST_KEYS else 0
+
+
+def _the_sum(ast: UOp) -> UOp | None:
+    """Return the sum of products of a kernel; None if it has another REDUCE."""
+    found = [n for n in ordered(ast) if n.op is Ops.REDUCE]
+    return found[0] if len(found) == 1 and _of_products(found[0]) else None
 
 
 def _softmax(ast: UOp) -> UOp | None:
