@@ -1,0 +1,60 @@
+"""`frontend.func`: what is refused, and that results keep no history where nothing outside needs it.
+
+Not here: values beside PyTorch's (`data/programs/function_transforms.txt`).
+"""
+
+# ruff: noqa: ARG005, PLW0108 - rows are calls with a tensor
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import frontend as torch
+from frontend import func
+from hcq.errors import UsageError, UsageTypeError
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: func.grad(lambda t: t)(x), UsageError, r"whose result has the shape \(\)"),
+        (lambda x: func.grad(lambda t: 3)(x), UsageError, r"whose result has the shape \(\), saw 3"),
+        (lambda x: func.grad(lambda t: t.sum(), argnums=1)(x), UsageError, "wanted places of 1 arg"),
+        (lambda x: func.grad(lambda t: t.sum())(x.int()), UsageTypeError, "wanted float tensors"),
+        (lambda x: func.grad(lambda t: t.sum())({"a": 3}), UsageTypeError, "wanted float tensors.*saw 3"),
+        (lambda x: func.vmap(torch.dot, in_dims=(0,))(x, x), UsageError, "wanted 2, one for each argument"),
+        (lambda x: func.vmap(torch.add)(x, x[:2]), UsageError, r"equal lengths .* saw \[2, 3\]"),
+        (lambda x: func.vmap(lambda t: t, in_dims=None)(x), UsageError, r"equal lengths .* saw \[\]"),
+        (lambda x: func.vmap(lambda t: t)(x[:0]), UsageError, r"equal lengths .* saw \[0\]"),
+        (lambda x: func.vmap(lambda t: t)(3), UsageTypeError, "wanted a tensor where in_dims is 0, saw 3"),
+        (lambda x: func.vmap(lambda t: (t, t), out_dims=(0, 0, 0))(x), UsageError, "vmap, out_dims"),
+        (lambda x: func.jacrev(lambda t: t[:0])(x), UsageError, "wanted results with elements"),
+        (lambda x: func.stack_module_state([]), UsageError, "wanted modules of one structure, saw 0"),
+    ],
+)
+def test_wrong_calls_are_refused(call: Any, error: Any, message: str):
+    with pytest.raises(error, match=message):
+        call(torch.arange(3.0))
+
+
+def test_arguments_are_left_as_they_were():
+    x, p = torch.arange(3.0), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    assert func.grad(lambda t: (t * x * p).sum())(x).tolist() == [0, 2, 6]
+    assert (x.requires_grad, p.requires_grad, p.grad) == (False, True, None)
+    with pytest.raises(ZeroDivisionError):
+        func.grad(lambda _: 1 / 0)(x)
+    assert not x.requires_grad
+
+
+def test_results_of_many_steps_keep_no_history():
+    w = torch.ones(2)
+    for _ in range(3):
+        slope, value = func.grad_and_value(lambda t: (t * t).sum())(w)
+        assert [slope.requires_grad, value.requires_grad] == [False, False]
+        w = w - 0.25 * slope
+    assert w.tolist() == [0.125, 0.125]
+    assert not w.requires_grad
+    with pytest.raises(UsageError):
+        slope.sum().backward()
