@@ -1,4 +1,4 @@
-"""Layers are made on the device and in the float dtype that `device` and `dtype` name."""
+"""New layers: their device and float dtype, norms without a bias, and states of older files."""
 
 from __future__ import annotations
 
@@ -52,3 +52,15 @@ def test_norms_without_a_bias(name: str, settings: Any):
     assert layer.weight is not None
     x = frontend.arange(12.0).reshape(1, 3, 2, 2)
     assert abs(layer(x).mean().item()) < 1e-6
+
+
+def test_a_state_may_lack_the_counts_of_batches():
+    model, other = nn.Sequential(nn.BatchNorm1d(2)), nn.Sequential(nn.BatchNorm1d(2))
+    model(frontend.tensor([[1.0, 2.0], [3.0, 5.0]]))
+    state = {k: v for k, v in model.state_dict().items() if not k.endswith("num_batches_tracked")}
+    found = other.load_state_dict(state)
+    assert (found.missing_keys, other[0].num_batches_tracked.item()) == ([], 0)
+    assert other[0].running_mean.tolist() == model[0].running_mean.tolist()
+    del state["0.bias"]
+    with pytest.raises(UsageError, match=r"missing \['0.bias'\]"):
+        other.load_state_dict(state)

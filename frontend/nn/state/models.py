@@ -118,15 +118,17 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
     """Assign values to the tensors of an object by name, in place; return the names that did not fit.
 
     Values are cast to the dtype and moved to the device of their target, and computed. Without `strict`,
-    missing and unknown names are left out. Raises `UsageError` for missing and unknown names with `strict`,
-    and for a value of another shape; `UsageTypeError` for no mapping and a value that is no tensor. Nothing
-    is assigned then.
+    missing and unknown names are left out. Counts of batches may be missing, as in PyTorch: older files and
+    copies of dictionaries lack them. Raises `UsageError` for missing and unknown names with `strict`, and for
+    a value of another shape; `UsageTypeError` for no mapping and a value that is no tensor. Nothing is
+    assigned then.
     """
     if not hasattr(state, "items"):
         hint = "frontend.load(path) reads them from a file; model.state_dict() are those of a model"
         raise UsageTypeError(f"load_state_dict: wanted tensors by name, saw {shown(state)}\nhint: {hint}")
     own = get_state_dict(model)
-    missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
+    missing = [n for n in own if n not in state and n.rpartition(".")[2] != "num_batches_tracked"]
+    extra = [n for n in state if n not in own]
     if strict and (missing or extra):
         raise UsageError(f"load_state_dict: missing {missing or 'nothing'}, unknown {extra or 'nothing'}")
     pairs = [(name, t, state[name]) for name, t in own.items() if name in state]
