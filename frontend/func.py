@@ -166,7 +166,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool 
         with _Inputs("jvp", [seeds]) as seeded:
             slopes = inputs.gradients(outs, seeded.leaves)
             pairs = zip(_tensors(slopes), _tensors(list(tangents)), strict=True)
-            total = sum([(g * t).sum() for g, t in pairs], Tensor(0.0, dtype=outs[0].dtype))
+            total: Any = sum([(g * t).sum() for g, t in pairs])
             each = iter(seeded.gradients([total])[0])
             along = _mapped(lambda _: next(each), outputs)
     rest = (_ended(aux),) if has_aux else ()

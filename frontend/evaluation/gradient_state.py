@@ -233,8 +233,12 @@ def hooked(t: TensorBase, g: T) -> T:
 
 
 def _own_leaf(t: TensorBase) -> bool:
-    """Return whether a tensor with requires_grad is a leaf: no older one has the same memory."""
-    return t.expr.op is PARAM and next(u for u in wanting() if u.leaves == t.leaves and u.expr is t.expr) is t
+    """Return whether no gradient flows on from a tensor with requires_grad: a leaf, or a detached value.
+
+    An older tensor that is the same node is the leaf instead.
+    """
+    same = (u for u in wanting() if u.leaves == t.leaves and u.expr is t.expr)
+    return t.expr.op in {PARAM, STOP} and next(same, t) is t
 
 
 def is_parameter(t: TensorBase) -> bool:

@@ -127,3 +127,13 @@ def test_another_gradient_from_a_hook_of_no_leaf_is_refused(change: Any):
     y.register_hook(lambda g: g * 10)
     with pytest.raises(UsageError, match="which is no leaf, returned another gradient"):
         (y * 2).sum().backward()
+
+
+def test_a_hook_of_a_detached_value_may_return_another_gradient():
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x.detach().requires_grad_()
+    y.register_hook(lambda g: g * 10)
+    (x * y * y).sum().backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    assert (x.grad.tolist(), y.grad.tolist()) == ([1, 4], [20, 80])
