@@ -117,7 +117,7 @@ class Config:
     )
     crash: str = _setting("", "HCQ_CRASH", "file that gets a report of each fault, a line of JSON", _file)
     cache: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it
-        None, "HCQ_CACHE", "folder of compiled code; default $XDG_CACHE_HOME/hcq, or ~/.cache/hcq"
+        None, "HCQ_CACHE", "absolute folder of compiled code; default $XDG_CACHE_HOME/hcq, or ~/.cache/hcq"
     )
     """None keeps nothing: the user has no home folder."""
     cache_bytes: int = _setting(
@@ -231,7 +231,10 @@ def _home_of_user(uid: int | None = None) -> str:
 def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> Path | None:
     """Return the folder of compiled code; None without a home folder. "/" counts as none."""
     if chosen := environment.get("HCQ_CACHE"):
-        return Path(chosen)
+        if not (folder := Path(chosen)).is_absolute():
+            text = f"HCQ_CACHE must be the absolute path of a folder, it is {chosen!r}"
+            raise UsageError(f"{text}\nhint: {str(Path.cwd() / folder)!r}; an empty folder compiles all anew")
+        return folder
     if (base := Path(environment.get("XDG_CACHE_HOME", ""))).is_absolute():  # relative paths must be ignored
         return base / "hcq"
     home = Path(environment.get("HOME") or home_of_user())

@@ -97,6 +97,8 @@ def test_settings_are_read_from_an_environment():
         ("HCQ_TRACE", "/"),
         ("HCQ_COUNTERS", "/nowhere/counters.json"),
         ("HCQ_EMU_REPORT", "/nowhere/report.json"),
+        ("HCQ_CACHE", "off"),
+        ("HCQ_CACHE", "./cache"),
     ],
 )
 def test_a_setting_that_cannot_be_read_is_refused_by_name(name: str, text: str):

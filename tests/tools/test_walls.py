@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from tools.walls.arrows import arrows, knots
 from tools.walls.clones import clones, statements
 from tools.walls.errors import unnamed_errors
 from tools.walls.names import shared_names
-from tools.walls.source import Module, product
+from tools.walls.source import ROOT, Module, product
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,14 @@ def modules(files: Mapping[str, str]) -> dict[str, Module]:
     """Return modules of a small product, from path to text."""
     found = [Module(path.removesuffix(".py").replace("/", "."), path, text) for path, text in files.items()]
     return {module.name: module for module in found}
+
+
+def test_the_checkout_has_no_folder_beside_the_rooms():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("this folder is no checkout of git")
+    folders = {name.partition("/")[0] for name in listed.stdout.decode().split("\0") if "/" in name}
+    assert folders == {*rooms.FOLDERS, "docs", ".ci"}
 
 
 KNOT = {
