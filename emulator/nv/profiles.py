@@ -6,6 +6,7 @@ Not here: the numbers of classes and controls (`drivers.nv.layouts`), the replie
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,17 @@ SMALL_BAR1: Final = 256 << 20
 """Bytes of BAR1 on a GPU without resizable BAR, and the most at which it is mapped in pages of 64 KiB."""
 BIG_PAGE: Final = 64 << 10
 """The smallest page of BAR1, in bytes (virt_mem_allocator_gm107.c)."""
+
+
+class Link(enum.Enum):
+    """How GPUs of one machine reach each other's video memory.
+
+    GPUs with NVLink are peers once both are registered with UVM, those on PCIe after UVM_ENABLE_PEER_ACCESS
+    (register_gpu_peers and uvm_gpu_retain_pcie_peer_access of open-gpu-kernel-modules 595.45.04).
+    """
+
+    PCIE = "pcie"
+    NVLINK = "nvlink"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ class Machine:
         return (
             left
             + [f"pinned {one.label}" for one in machine.pinned]
-            + [f"{machine.vram_used} bytes of video memory"] * bool(machine.vram_used)
+            + [f"{machine.gpus[0].vram_used} bytes of video memory"] * bool(machine.gpus[0].vram_used)
         )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv.layouts.qmd_values import MembarType
 from emulator.nv.reports import FindingKind, launch_error
 from emulator.sanitizers.shadow_global import RACE_CELL, race_place
-from emulator.shared.caches import PAGE, CacheFill, Changed, IncoherentCache, Stale, WriteLog, split_pages
+from emulator.shared.caches import PAGE, CacheFill, Changed, IncoherentCache, Stale, split_pages
 from emulator.shared.races import CELL_BYTES, DWORDS, Touched
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from emulator.nv.engines.descriptor import LaunchDescriptor
     from emulator.nv.engines.engine import EngineChannel
     from emulator.nv.engines.images import LoadedImage
+    from emulator.shared.caches import WriteLog
     from emulator.shared.memory import GpuMapping
     from emulator.shared.vaspace import VaSpace
 
@@ -110,13 +111,14 @@ ACTION_ALONE: Final = (
 
 
 class Caches:
-    """The possible contents of the caches of one machine, and the latest engine work that wrote memory."""
+    """The possible contents of the caches of one GPU, and the latest engine work that wrote memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: WriteLog) -> None:
+        """`log` is that of the machine: any of its GPUs may write the memory that this one caches."""
         self.constants = IncoherentCache()
         self.code = IncoherentCache()
         self.loads = IncoherentCache(_L1_PAGES)
-        self.log = WriteLog()
+        self.log = log
 
     def invalidate(self, *, instructions: bool, constants: bool, data: bool) -> None:
         """Invalidate the instruction, constant and L1 data caches whose argument is true."""

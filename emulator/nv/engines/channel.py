@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from emulator.nv.engines.engine import Backed, Setup, SubchannelEngine
     from emulator.nv.engines.pushbuffer import MethodCall
     from emulator.nv.engines.semaphore import Acquire
+    from emulator.nv.machine.gpu import EmulatedGpu
     from emulator.nv.machine.machine import NvMachine
     from emulator.shared.vaspace import VaSpace
     from emulator.shared.waits import SemaphoreStore, VectorClock
@@ -86,6 +87,7 @@ class ChannelRun:
     """The execution state of a channel. The scheduler calls `step` with the machine's lock held."""
 
     machine: NvMachine
+    gpu: EmulatedGpu
     name: str
     setup: Setup
     objects: set[int] = field(default_factory=set)
@@ -150,7 +152,7 @@ class ChannelRun:
         self.combining = WriteCombining(GpfifoRing(self))
         self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         chosen = self.machine.leaves_get.random() < _REPORTS_GET
-        self.reports_get = chosen and self.machine.profile.generation.reports_get
+        self.reports_get = chosen and self.gpu.profile.generation.reports_get
 
     def hold(self) -> None:
         """Hold references to the pages that the hardware writes, even if their objects are freed."""
@@ -372,8 +374,8 @@ class ChannelRun:
                 work.touch(mapping, at, length, write=write)
 
     def _check_race(self, work: QueueWork) -> None:
-        if self.machine.caches is not None:
-            self.machine.caches.log.record(work)
+        if self.machine.log is not None:
+            self.machine.log.record(work)
         race = "" if self.machine.races is None else self.machine.races.check(work)
         if race:
             code = RcCode.CE0_ERROR if work.stream[1].startswith("copy") else RcCode.GR_EXCEPTION
@@ -430,7 +432,7 @@ class ChannelRun:
         violations = entry.check()
         if violations:
             raise host_error(f"{self.at}: {violations[0]}")
-        if entry.OPCODE is GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE and self.machine.profile.wide:
+        if entry.OPCODE is GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE and self.gpu.profile.wide:
             self._base = entry.OPERAND << 40
         elif entry.OPCODE is not GpfifoOpcode.NOP:
             raise host_error(f"{self.at}: control {entry.OPCODE.name} is not for this channel")
@@ -484,7 +486,7 @@ class ChannelRun:
         error = None if before is None else before.left_over()
         if error is not None:
             raise error
-        if self.machine.profile.generation.compute == data.CLASS:
+        if self.gpu.profile.generation.compute == data.CLASS:
             self.bound[call.subchannel] = Compute(self)
         else:
             self.bound[call.subchannel] = CopyEngine(self, data.CLASS)

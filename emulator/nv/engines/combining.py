@@ -91,14 +91,14 @@ class GpfifoRing:
         None is the checksum of nothing. Memory that is not write-combined, or not mapped, is left out.
         """
         run = self.run
-        size = descriptor_bytes(run.machine.profile)
+        size = descriptor_bytes(run.gpu.profile)
         mapping = run.space.map.find(va, size)
         if mapping is None:
             return before
         raw, found = string_at(mapping.host + va - mapping.va, size), before
         if run.space.combined(mapping):
             found = zlib.crc32(raw, found or 0)
-        bank = first_bank(run.machine.profile.generation.qmd, raw)
+        bank = first_bank(run.gpu.profile.generation.qmd, raw)
         mapping = None if bank is None else run.space.map.find(bank.va, bank.size)
         if bank is not None and mapping is not None and run.space.combined(mapping):
             content = string_at(mapping.host + bank.va - mapping.va, bank.size)

@@ -148,12 +148,12 @@ class Compute:
 
     def __init__(self, run: EngineChannel) -> None:
         self._run = run
-        self.cls = run.machine.profile.generation.compute
-        self.methods = dict(layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE)
+        self.cls = run.gpu.profile.generation.compute
+        self.methods = dict(layout.METHODS if run.gpu.profile.wide else layout.METHODS_AMPERE)
         gone = (*_TURING_ONLY, *(_REPORT_METHODS if self.cls < _REPORT_EXECUTE_SINCE else ()))
         for method in gone:
             del self.methods[method]
-        self._reader = descriptor.DescriptorReader(run.machine.profile)
+        self._reader = descriptor.DescriptorReader(run.gpu.profile)
         self._registers: dict[int, int] = {}
         self._accepted: set[tuple[int, int]] = set()
         """Pairs of method and data that `_judge` has accepted."""
@@ -206,7 +206,7 @@ class Compute:
     def _judge(self, method: M, value: int) -> None:
         """Refuse data that the method does not accept, and methods that are not emulated."""
         data = self.methods[method].data
-        generation = self._run.machine.profile.generation
+        generation = self._run.gpu.profile.generation
         if method is M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C and generation.qmd == "V04":
             value &= ~layout.NON_THROTTLED_C_COUNTS_HOPPER
         if quirk := self._run.machine.rejections.refuses("method", method, value, self._registers):
@@ -268,13 +268,10 @@ class Compute:
         self._forget(data.INSTRUCTION, data.CONSTANT, data.GLOBAL_DATA)
 
     def _forget(self, instructions: bool, constants: bool, data: bool) -> None:  # noqa: FBT001 - bits of a method
-        machine = self._run.machine
-        machine.grids.invalidate(instructions=instructions, constants=constants)
-        if machine.caches is not None:
-            machine.caches.invalidate(instructions=instructions, constants=constants, data=data)
+        self._run.gpu.invalidate(instructions=instructions, constants=constants, data=data)
 
     def _invalidate_descriptors(self, _value: int) -> None:
-        self._run.machine.descriptors.clear()
+        self._run.gpu.descriptors.clear()
 
     def _windows(self) -> Windows:
         if self._current is None:
@@ -306,7 +303,7 @@ class Compute:
                 f"SEND_SIGNALING_PCAS2_B without a SEND_PCAS_A of its own: {va:#x} was used before"
             )
         if action is PcasAction.INVALIDATE:
-            self._run.machine.descriptors.pop((self._run.space.number, va), None)
+            self._run.gpu.descriptors.pop((self._run.space.number, va), None)
             return
         fresh = action in (PcasAction.INVALIDATE_COPY_SCHEDULE, PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE)
         if not fresh and action not in (PcasAction.SCHEDULE, PcasAction.PREFETCH_SCHEDULE):
@@ -325,18 +322,18 @@ class Compute:
         a dependent launch with prefetch, read the descriptor again even without an invalidation: tinygrad
         (a9069c1) rewrites descriptors and launches them this way.
         """
-        machine, space = self._run.machine, self._run.space
-        size = descriptor.descriptor_bytes(machine.profile)
+        gpu, space = self._run.gpu, self._run.space
+        size = descriptor.descriptor_bytes(gpu.profile)
         raw = space.read(va, size, f"{named}: the launch descriptor")
         key = (space.number, va)
-        if not reread and machine.descriptors.get(key, raw) != raw:
+        if not reread and gpu.descriptors.get(key, raw) != raw:
             raise launch_error(
                 f"the descriptor at {va:#x} that {named} names was reused with other content; SCHEDULE "
                 "without invalidation takes the old one",
                 FindingKind.COHERENCE,
             )
-        machine.descriptors[key] = raw
-        if quirk := machine.rejections.refuses("descriptor", machine.profile, raw, space):
+        gpu.descriptors[key] = raw
+        if quirk := self._run.machine.rejections.refuses("descriptor", gpu.profile, raw, space):
             raise launch_error(f"the descriptor at {va:#x} (quirk {quirk})")
         return self._reader.read(va, raw)
 
@@ -444,7 +441,7 @@ class Compute:
         if not self._inline_left:
             self._run.space.write(self._inline_va, bytes(self._inline), "the inline upload")
             self._run.wrote("upload", "inline upload", self._inline_va, len(self._inline))
-            if self._run.machine.caches is not None and not self._inline_flushes:
+            if self._run.gpu.caches is not None and not self._inline_flushes:
                 self._run.unflushed.add("an inline upload with SYSMEMBAR_DISABLE")
 
     _ACTIONS = {  # noqa: RUF012 - a constant table

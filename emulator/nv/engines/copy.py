@@ -85,7 +85,7 @@ class CopyEngine:
         self._run = run
         self.cls = cls
         self._registers: dict[int, int] = {}
-        self.methods = dict(dma.METHODS if run.machine.profile.wide else dma.METHODS_AMPERE)
+        self.methods = dict(dma.METHODS if run.gpu.profile.wide else dma.METHODS_AMPERE)
         if cls < dma.PAYLOAD_UPPER_SINCE:
             del self.methods[DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER]
         self._unflushed = False

@@ -1,7 +1,7 @@
 """The protocols between a channel and the engine objects that are bound to its subchannels.
 
-An engine runs methods of its class. It uses its channel through `EngineChannel` and the emulated GPU through
-`EngineGpu`.
+An engine runs methods of its class. It uses its channel through `EngineChannel`, its GPU through `EngineGpu`,
+and what the GPUs of a machine share through `EngineSystem`.
 
 Not here: the execution of a channel (`channel`), host methods (`host`). Next: `compute` and `copy`, the
 engines.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from emulator.nv.engines.caches import Caches
     from emulator.nv.engines.grid import Grids
-    from emulator.nv.engines.images import Images
+    from emulator.nv.engines.images import Images, LoadedImage
     from emulator.nv.engines.inflight import InFlight
     from emulator.nv.engines.pushbuffer import MethodCall
     from emulator.nv.engines.semaphore import Acquire
@@ -82,26 +82,38 @@ class Setup:
 
 
 class EngineGpu(Protocol):
-    """The emulated GPU as engines use it: an `emulator.nv.machine.machine.NvMachine`."""
+    """The emulated GPU as engines use it: an `emulator.nv.machine.gpu.EmulatedGpu`."""
 
     profile: Profile
     """The profile of the GPU."""
+    caches: Caches | None
+    """The model of caches; None if cache maintenance is not checked."""
+    counters: Counters | None
+    """The sum of the grids' counters; None while grids are not counted."""
+    descriptors: dict[tuple[int, int], bytes]
+    """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
+    code: dict[tuple[int, int], LoadedImage]
+    """(address space, program) -> the kernel that the instruction caches hold."""
+    constants: dict[tuple[int, int], bytes]
+    """(address space, address) -> the bank that the constant caches hold."""
+
+    def invalidate(self, *, instructions: bool, constants: bool, data: bool) -> None:
+        """Invalidate the instruction, constant and L1 data caches whose argument is true."""
+
+
+class EngineSystem(Protocol):
+    """What the GPUs of a machine share: an `emulator.nv.machine.machine.NvMachine`."""
+
     rejections: Rejections
-    """The values of quirks that the GPU rejects."""
+    """The values of quirks that the GPUs reject."""
     lock: TurnLock
     """The lock of the machine's state."""
     images: Images
     """The kernel images that were found in device memory."""
     grids: Grids
     """The runner of grids."""
-    caches: Caches | None
-    """The model of caches; None if cache maintenance is not checked."""
     ledger: AccuracyLedger | None
     """The ledger of inexact instructions; None without a report file."""
-    counters: Counters | None
-    """The sum of the grids' counters; None while grids are not counted."""
-    descriptors: dict[tuple[int, int], bytes]
-    """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
 
     @property
     def notes(self) -> bool:
@@ -138,7 +150,11 @@ class EngineChannel(Protocol):
     """Whether the last step requested that another channel run next."""
 
     @property
-    def machine(self) -> EngineGpu:
+    def machine(self) -> EngineSystem:
+        """What its GPU shares with others."""
+
+    @property
+    def gpu(self) -> EngineGpu:
         """The GPU."""
 
     name: str

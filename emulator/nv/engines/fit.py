@@ -36,7 +36,7 @@ def judge(
     """
     _check_prefetch(run, one)
     _check_needs(one, loaded)
-    windows.check(run.space, run.machine.profile.wide)
+    windows.check(run.space, run.gpu.profile.wide)
     dynamic = _check_bank0(run, windows, one, loaded, bank0)
     if any(one.local) or loaded.kernel.stack:
         _check_local(run, windows, one, loaded)
@@ -47,7 +47,7 @@ def bank_bytes(run: EngineChannel, loaded: LoadedImage, index: int) -> int:
     """Return how many bytes of a constant bank a kernel may read; 0 if its image has no such bank."""
     kernel = loaded.kernel
     if index == 0:
-        return max(run.machine.profile.chip.bank0.SIZE + kernel.param_bytes, kernel.constant0)
+        return max(run.gpu.profile.chip.bank0.SIZE + kernel.param_bytes, kernel.constant0)
     return kernel.banks[index].size if index in kernel.banks else 0
 
 
@@ -95,7 +95,7 @@ def _check_bank0(
     run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage, content: bytes
 ) -> int:
     """Return the dynamic shared memory in bytes, after a check of the driver's words of bank 0."""
-    kernel, shape = loaded.kernel, run.machine.profile.chip.bank0
+    kernel, shape = loaded.kernel, run.gpu.profile.chip.bank0
     if kernel.param_base and kernel.param_base != shape.SIZE:
         raise launch_error(
             f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts: {shape.SIZE:#x}"
@@ -147,7 +147,7 @@ def _check_addresses(
         "local_window": windows.local,
         "constant_bank_3": one.banks[3].va if 3 in one.banks else 0,
         "global_descriptor": 0,
-        "nsmid": run.machine.profile.sms,
+        "nsmid": run.gpu.profile.sms,
         "reserved_shared_size": RESERVED_SHARED,
     }
     for word, wanted in allowed.items():
@@ -160,7 +160,7 @@ def _check_addresses(
     # Hopper has the shared window in hardware (nv.md 5.3); on others, code that uses shared memory reads the
     # word. Code does not use the reserved part (nv.md 5.6).
     shared = max(loaded.kernel.static_shared, one.shared) > RESERVED_SHARED
-    reads_shared = shared and run.machine.profile.name != "sm_90"
+    reads_shared = shared and run.gpu.profile.name != "sm_90"
     for word, used in (("shared_window", reads_shared), ("local_window", loaded.kernel.stack)):
         if used and not getattr(words, word):
             raise launch_error(f"constant bank 0 of {name}: {word} is 0, and its code may read it")
@@ -195,7 +195,7 @@ def _check_clusters(run: EngineChannel, one: LaunchDescriptor, loaded: LoadedIma
 
 def _clusters_fit(run: EngineChannel, one: LaunchDescriptor) -> int:
     """Return how many workgroups of a launch the GPC with most TPCs can hold at the same time."""
-    profile = run.machine.profile
+    profile = run.gpu.profile
     warps = -(-one.threads // 32)
     per_sm = min(
         MAX_WARPS_PER_SM // warps,
@@ -225,7 +225,7 @@ def _check_stack(pointer: int, one: LaunchDescriptor, loaded: LoadedImage) -> No
 
 def _check_local(run: EngineChannel, windows: Windows, one: LaunchDescriptor, loaded: LoadedImage) -> None:
     """Raise `ChannelError` unless local memory is backed for every thread that may run (nv.md 2.8)."""
-    name, tpcs = loaded.kernel.name, run.machine.profile.tpcs
+    name, tpcs = loaded.kernel.name, run.gpu.profile.tpcs
     if windows.backing is None or windows.per_tpc is None or windows.sm_count is None:
         raise launch_error(f"{name} has local memory, but its address, size or count of SMs was never set")
     for size in one.local:
@@ -252,7 +252,7 @@ def _check_local(run: EngineChannel, windows: Windows, one: LaunchDescriptor, lo
 
 def _check_backing(run: EngineChannel, backing: int, per_tpc: int, name: str) -> None:
     """Report a backing that does not cover the highest TPC number; the numbers have gaps (nv.md 2.8)."""
-    profile = run.machine.profile
+    profile = run.gpu.profile
     highest = profile.tpc_numbers[-1]
     last = _rounded(per_tpc * (highest + 1), layout.LOCAL_TOTAL_ALIGN)
     mapping = run.space.map.find(backing)

@@ -98,11 +98,11 @@ def _check_banks(run: EngineChannel, loaded: LoadedImage, banks: dict[int, bytes
 
 def _count(run: EngineChannel, loaded: LoadedImage, launch: SlicedLaunch) -> None:
     """Add the counters of a grid to the machine's, if it is counted."""
-    into, counted, raw = run.machine.counters, launch.counted, launch.counts
+    into, counted, raw = run.gpu.counters, launch.counted, launch.counts
     if into is None or counted is None or raw is None:
         return
     kernel = loaded.kernel
-    profile = run.machine.profile
+    profile = run.gpu.profile
     what = Resources(
         kernel=kernel.name, arch=profile.name, limits=profile.limits, boards=profile.boards,
         lanes=_LANES, registers=kernel.registers,
@@ -132,7 +132,7 @@ class Invalidation(NamedTuple):
 
 
 class Grids:
-    """The runner of grids of one machine. It keeps translated modules and the cached code and constants."""
+    """The runner of grids of one machine. It keeps translated modules."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -140,20 +140,11 @@ class Grids:
         """Limit of a kernel's CPU time in seconds; a kernel that takes longer hangs."""
         self._turns = Turns(_TURNS, _PATIENCE_S)
         self.modules = Modules(settings)
-        self._loaded: dict[tuple[int, int], LoadedImage] = {}
-        self._constants: dict[tuple[int, int], bytes] = {}
         self._launches = Launches()
 
     def prepare(self) -> None:
         """Create the SIMT engine in advance, which takes some seconds if its code is not cached on disk."""
         engine(self.settings)
-
-    def invalidate(self, *, instructions: bool, constants: bool) -> None:
-        """Invalidate the instruction caches, the constant caches, or both."""
-        if instructions:
-            self._loaded.clear()
-        if constants:
-            self._constants.clear()
 
     def run(
         self, run: EngineChannel, windows: Windows, one: LaunchDescriptor, *, fresh: bool
@@ -162,15 +153,15 @@ class Grids:
 
         Raises `ChannelError`: for an invalid launch, a fault of the kernel, or findings of sanitizers.
         """
-        model = run.machine.caches  # more exact than what is always checked
+        model = run.gpu.caches  # more exact than what is always checked
         checked = model is not None
         found = self._find(run, one, Invalidation(checked or one.invalidates_instructions, fresh))
         constants = Invalidation(checked or one.invalidates_constants, fresh)
         caches = None
         if model is None:
             banks = self._banks(run, one, found, constants)
-            words = run.machine.profile.chip.bank0.SIZE
-            counted = run.machine.counters is not None
+            words = run.gpu.profile.chip.bank0.SIZE
+            counted = run.gpu.counters is not None
             around = run.space.number, run.space.map.version, windows, counted
             key = key_of(one, found, banks, words, around)
             what = self._launches.find(key, lambda: self._judge(run, windows, one, found, banks))
@@ -196,13 +187,13 @@ class Grids:
         `banks` are the contents of its constant banks by index. Raises `ChannelError` for an invalid launch,
         and for PTX that is not supported.
         """
-        loaded = found if run.machine.caches is not None else replace(found, bases=dict(found.bases))
+        loaded = found if run.gpu.caches is not None else replace(found, bases=dict(found.bases))
         _check_banks(run, loaded, banks)
         bank0 = banks.get(0, b"")
         dynamic = judge(run, windows, one, loaded, bank0)
         try:
             kernel = self._kernel(run, loaded, one)
-            words = run.machine.profile.chip.bank0.SIZE
+            words = run.gpu.profile.chip.bank0.SIZE
             return ready(one, found, loaded, kernel, words=words, room=len(bank0), dynamic=dynamic)
         except PtxError as error:
             if run.machine.ledger is not None:
@@ -219,7 +210,7 @@ class Grids:
         `done` are the invalidations of caches before this launch; changed code without one is reported.
         """
         key = (run.space.number, one.program)
-        known = self._loaded.get(key)
+        known = run.gpu.code.get(key)
         if known is not None:
             code = run.space.read(one.program, len(known.kernel.code), "instruction fetch")
             if code == known.code:
@@ -227,7 +218,7 @@ class Grids:
             missing = f"changed since {known.kernel.name} ran there, and no instruction cache was invalidated"
             done.tell(run, "the code", one.program, missing)
         found = run.machine.images.find(run.space, one.program)
-        own = int(run.machine.profile.name[3:])
+        own = int(run.gpu.profile.name[3:])
         if found.cubin.arch // 10 != own // 10 or found.cubin.arch > own:
             # CUDA C++ Programming Guide, binary compatibility: later minor revisions run it
             raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
@@ -238,7 +229,7 @@ class Grids:
             )
         if not found.kernel.registers:
             raise launch_error(f"the image does not declare how many registers {found.kernel.name} needs")
-        self._loaded[key] = found
+        run.gpu.code[key] = found
         return found
 
     def _banks(
@@ -250,18 +241,18 @@ class Grids:
             used = bank_bytes(run, loaded, index)
             content = _bank_content(run, loaded, bank, used)
             key = (run.space.number, bank.va)
-            cached = self._constants.get(key, b"")
+            cached = run.gpu.constants.get(key, b"")
             common = min(len(content), len(cached), used)
             if not bank.invalidate and content[:common] != cached[:common]:
                 what = f"constant bank {index} of kernel {loaded.kernel.name}"
                 missing = "changed since it was last read, and nothing invalidated the constant cache"
                 done.tell(run, what, bank.va, missing)
-            self._constants[key] = content
+            run.gpu.constants[key] = content
             out[index] = content
         return out
 
     def _kernel(self, run: EngineChannel, loaded: LoadedImage, one: LaunchDescriptor) -> PtxKernel:
-        module = self.modules.find(loaded.cubin.ptx, run.machine.profile.assembler_arch)
+        module = self.modules.find(loaded.cubin.ptx, run.gpu.profile.assembler_arch)
         addresses = {}
         bank3 = loaded.kernel.banks.get(3)
         for symbol in loaded.cubin.elf.symbols:
@@ -269,7 +260,7 @@ class Grids:
                 addresses[symbol.name] = one.banks[3].va + symbol.value
             elif symbol.section in loaded.bases and symbol.section != loaded.kernel.text.index:
                 addresses[symbol.name] = loaded.bases[symbol.section] + symbol.value
-        return module.kernel(loaded.kernel.name, addresses, counts=run.machine.counters is not None)
+        return module.kernel(loaded.kernel.name, addresses, counts=run.gpu.counters is not None)
 
     def _execute(
         self,
@@ -299,7 +290,7 @@ class Grids:
         run.machine.launched(loaded.kernel.name)
         _count(run, loaded, launch)
         if result.fault is not None:
-            raise kernel_error(result.fault, result.findings, loaded, one.grid, run.machine.profile.sms)
+            raise kernel_error(result.fault, result.findings, loaded, one.grid, run.gpu.profile.sms)
         if result.findings:
             texts = [in_source(finding, loaded) for finding in result.findings]
             raise launch_error("\nalso: ".join(texts), FindingKind.KERNEL)

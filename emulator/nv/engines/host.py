@@ -53,7 +53,7 @@ class HostEngine:
 
     def __init__(self, run: EngineChannel) -> None:
         self._run = run
-        self.methods = layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE
+        self.methods = layout.METHODS if run.gpu.profile.wide else layout.METHODS_AMPERE
         self.registers: dict[int, int] = {}
 
     def method(self, call: MethodCall) -> bool:

@@ -31,6 +31,7 @@ class DoorbellPage:
 
     def __init__(self, machine: NvMachine, target: Usermode) -> None:
         self._machine = machine
+        self._gpu = target.gpu
         self._stores_only = target.bar1
         self._told = False
         self._open = True
@@ -75,7 +76,7 @@ class DoorbellPage:
             self._refuse(f"a write of 32 bits at {offset:#x}")
         if not self._open:
             self._refuse("a write to a page that was unmapped")
-        channel = machine.tokens.get(value)
+        channel = self._gpu.tokens.get(value)
         if channel is None:
             machine.find(FindingKind.HOST, self._strange(value))
             return
@@ -85,7 +86,7 @@ class DoorbellPage:
         """Describe a token that belongs to no channel."""
         text = f"the doorbell was rung with {value:#x}, which is no channel's token"
         mask = WorkSubmitToken.FIELDS["CHANNEL"].mask()
-        near = [(one, channel) for one, channel in self._machine.tokens.items() if not (one ^ value) & mask]
+        near = [(one, channel) for one, channel in self._gpu.tokens.items() if not (one ^ value) & mask]
         for token, channel in near:
             fields = WorkSubmitToken.FIELDS.items()
             changed = [name for name, field in fields if (token ^ value) & field.mask()]

@@ -1,4 +1,4 @@
-"""An emulated NVIDIA GPU below the ioctl: `open_machine("sm_90")` returns its kernel.
+"""A machine with emulated NVIDIA GPUs below the ioctl: `open_machine("sm_90")` returns its kernel.
 
 A driver uses this kernel as it uses Linux. `open_variant` opens what "nv-emu:sm_120+595" names.
 
@@ -30,8 +30,7 @@ __all__ = ["FindingKind", "MachineReport", "open_machine"]
 
 
 def open_machine(
-    profile: str = "sm_90",
-    *,
+    *profiles: str,
     seed: int = 0,
     driver: str = "580",
     filtered: bool = True,
@@ -41,9 +40,9 @@ def open_machine(
     surprises: Mapping[str, object] | None = None,
     rejections: Rejections | None = None,
 ) -> NvKernel:
-    """Return the kernel of a machine with one emulated GPU.
+    """Return the kernel of a machine with an emulated GPU for each architecture; "sm_90" if there is none.
 
-    - `profile` is an architecture ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), and `driver` a branch
+    - `profiles` are architectures ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), and `driver` a branch
       ("570", "580", "590", "595").
     - `filtered`: it allows only the ioctls that the sandbox of nv.md 7 allows.
     - `bar1_bytes` is the size of BAR1; None: all video memory fits.
@@ -54,7 +53,7 @@ def open_machine(
     - `surprises` says what fails that works on a healthy machine (`emulator.shared.surprises`).
     - `rejections` are values of quirks that the machine rejects (`emulator.shared.surprises`).
 
-    Raises `UnsupportedError` for an unknown `profile` or `driver`.
+    Raises `UnsupportedError` for an unknown profile or `driver`.
 
     The kernel's `reports` are the findings of the machine. A fatal one is a fault for the driver: the
     channels of a group, or all channels if none caused it, are stopped, and their error notifiers are
@@ -69,9 +68,8 @@ def open_machine(
     settings = Settings(cache=config().cache)
     if checks is not None:
         settings = replace(settings, checks=checks)
-    found = find_profile(profile)
     machine = NvMachine(
-        found,
+        [find_profile(name) for name in profiles or ("sm_90",)],
         branch,
         version,
         filtered=filtered,

@@ -1,4 +1,4 @@
-"""The operating system with an emulated NVIDIA GPU instead of a real one.
+"""The operating system with emulated NVIDIA GPUs instead of real ones.
 
 Device nodes, their ioctls and mappings are emulated; anonymous memory is real memory of this process. By
 default it acts as a sandbox, which allows only the calls in nv.md 7.
@@ -42,21 +42,23 @@ if TYPE_CHECKING:
 
 _DROPPING = (4, 8, 9)
 """MADV_DONTNEED, MADV_FREE, MADV_REMOVE: the advice that frees pages."""
-_NODES = {node.value: node for node in NvNode if node is not NvNode.TEXT}
-"""Path -> device node."""
 
 
 class NvKernel(OpenFileTable["NvMachine", RmFile]):
-    """A `drivers.kernel.Kernel` with one emulated GPU.
+    """A `drivers.kernel.Kernel` with emulated GPUs.
 
     A call that fails raises `DriverError` with its errno.
     """
 
     def __init__(self, machine: NvMachine) -> None:
         super().__init__(machine, tracks=machine.tracks)
+        self._gpus = {gpu.node: gpu for gpu in machine.gpus}
+        self._nodes = {node.value: node for node in (NvNode.CTL, NvNode.UVM)} | dict.fromkeys(
+            self._gpus, NvNode.GPU
+        )
         self._texts = self._make_texts()
         self._folders = {
-            "/dev": ["nvidia-uvm", "nvidia0", "nvidiactl"],
+            "/dev": sorted(path.rsplit("/", 1)[1] for path in self._nodes),
             "/proc/driver/nvidia": sorted(
                 p.rsplit("/", 1)[1] for p in self._texts if p.startswith("/proc/driver/nvidia/")
             ),
@@ -80,11 +82,11 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         Raises `DriverError`: ENOENT for another path, EACCES for a node that is not opened O_RDWR.
         """
         self.machine.surprises.call(f"open {path}")
-        if path in _NODES:
+        if path in self._nodes:
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
             space = UvmSpace() if path == NvNode.UVM.value else None
-            return self.add_file(RmFile(0, _NODES[path], path, uvm=space))
+            return self.add_file(RmFile(0, self._nodes[path], path, uvm=space, gpu=self._gpus.get(path)))
         if path in self._texts:
             return self.add_file(RmFile(0, NvNode.TEXT, path, content=self._texts[path]))
         return fail("open", errno.ENOENT, path)
@@ -308,8 +310,11 @@ class NvKernel(OpenFileTable["NvMachine", RmFile]):
         return reason
 
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
-        """Count what grids execute from now on into `into`; None ends that. Return the previous one."""
-        del gpu
+        """Count what grids execute from now on into `into`; None ends that. Return the previous one.
+
+        `gpu` is the GPU's index.
+        """
+        one = self.machine.gpus[gpu]
         with self.machine.lock:
-            before, self.machine.counters = self.machine.counters, into
+            before, one.counters = one.counters, into
             return before

@@ -1,12 +1,11 @@
-"""The state of one emulated GPU and its kernel driver: clients, channels, faults, reports.
+"""The state of a machine with emulated GPUs and of its kernel driver: clients, channels, faults, reports.
 
-Not here: the ioctls that change it (`emulator.nv.rm`), the file descriptors (`kernel`). Next:
-`emulator.shared.scheduler`, which runs the channels.
+Not here: what each GPU has of its own (`gpu`), the ioctls that change it (`emulator.nv.rm`), the file
+descriptors (`kernel`). Next: `emulator.shared.scheduler`, which runs the channels.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 import threading
 import time
@@ -17,13 +16,11 @@ from drivers.kernel import LinuxKernel
 from drivers.nv.layouts.branches import STRUCTS
 from drivers.nv.layouts.controls import EVENT_RC_ERROR
 from drivers.nv.layouts.fault import NOTIFIER_ERROR, NOTIFIER_POSTED, NvNotification, NvTimeStamp, RcCode
-from drivers.nv.layouts.gpfifo import WorkSubmitToken
-from drivers.nv.layouts.rm_classes import EngineType, copy_engine
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.engines.caches import Caches
 from emulator.nv.engines.grid import Grids
 from emulator.nv.engines.images import Images
 from emulator.nv.engines.standstill import passed, promised, standing
+from emulator.nv.machine.gpu import EmulatedGpu
 from emulator.nv.reports import ChannelError, FindingKind, MachineReport, RmRefused, defect
 from emulator.nv.rm.objects import (
     Client,
@@ -38,6 +35,7 @@ from emulator.nv.rm.objects import (
     VirtualMemory,
 )
 from emulator.shared.accuracy import AccuracyLedger
+from emulator.shared.caches import WriteLog
 from emulator.shared.emulated_kernel import UserMemory
 from emulator.shared.machine_report import ReportLog
 from emulator.shared.races import Races
@@ -52,11 +50,10 @@ if TYPE_CHECKING:
 
     from emulator.nv.engines.channel import ChannelRun
     from emulator.nv.engines.engine import EngineChannel
-    from emulator.nv.profiles import Profile
+    from emulator.nv.profiles import Link, Profile
     from emulator.shared.backing import Backing, CpuMapping
     from emulator.shared.memory import AddressSpace
     from emulator.simt.engine import Settings
-    from hcq.counters import Counters
 
 _FIRST_CLIENT = 0xC1D0_0001
 _FIRST_HANDLE = 0xCAF0_0000
@@ -65,20 +62,16 @@ _TIME_BITS = ~0x1F
 """The bits of a time in nanoseconds that the GPU's clock has."""
 _KEPT = 256
 """The number of refusals that are kept."""
-_BAR1_USED = 1 << 20
-"""Bytes of BAR1 that the kernel driver maps itself: 1 MiB of an idle GPU, as nvidia-smi shows."""
-_CHANNELS = 4096
-"""The most channels."""
 FIFO_EVENT = 35
 """The notification of finished work (EVENT_FIFO_MTHD)."""
 
 
 class NvMachine(ReportLog):
-    """One emulated GPU. `lock` guards its clients, their objects and its channels."""
+    """Emulated GPUs and their kernel driver. `lock` guards its clients, their objects and the channels."""
 
     def __init__(
         self,
-        profile: Profile,
+        profiles: Sequence[Profile],
         branch: int,
         version: str,
         *,
@@ -88,48 +81,38 @@ class NvMachine(ReportLog):
         settings: Settings,
         report: Path | None = None,
         rejections: Rejections | None = None,
+        link: Link | None = None,
     ) -> None:
-        """Start a GPU without clients; `branch` and `version` are those of `find_version`.
+        """Start GPUs without clients; `branch` and `version` are those of `find_version`.
 
         The other parameters are those of `open_machine`; the sanitizers are in `settings`.
         """
         super().__init__()
         self.surprises = Surprises()
         self.rejections = rejections or Rejections()
-        self.profile = profile
+        self.link = link
+        """How the GPUs reach each other's video memory; None: they do not."""
         self.branch = branch
         self.version = version
         self.filtered = filtered
-        self.bar1_bytes = profile.bar1_bytes if bar1_bytes is None else bar1_bytes
-        """Bytes of the aperture through which the CPU reaches video memory."""
         self.structs = STRUCTS[branch]
         self.lock = TurnLock()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
         self.linux = LinuxKernel()
         self.user = UserMemory()
-        self.gpu_id = 0x100
-        self.device_instance = 0
-        self.uuid = hashlib.sha256(f"hcq emulated {profile.name}".encode()).digest()[:16]
         self.clients: dict[int, Client] = {}
-        self.channels: list[RmChannel] = []
-        self.tokens: dict[int, RmChannel] = {}
-        """Token of a doorbell -> its channel."""
-        self.vram_used = 0
-        """Bytes of video memory."""
         self.pinned: list[Backing] = []
-        """Pages of the user that the GPU uses."""
+        """Pages of the user that the GPUs use."""
         self.cpu_mappings: list[CpuMapping] = []
         """Mappings of memory objects into this process."""
         self.refusals: deque[str] = deque(maxlen=_KEPT)
         """Reasons of refused ioctls, the latest last."""
         self.reason = ""
         """Why the latest call was refused, until the kernel's `refusal` returns it; "" if it was not."""
-        self.counters: Counters | None = None
-        """What grids are counted into; None while they are not counted."""
         self.launches: Counter[str] = Counter()
         """Name of a kernel -> number of grids run."""
         self._report = report
-        self.ledger = None if report is None else AccuracyLedger(f"nv-emu {profile.name}")
+        self.ledger = None if report is None else AccuracyLedger(f"nv-emu {profiles[0].name}")
         """The counts of instructions by accuracy; None without a report file."""
         self.images = Images()
         self.grids = Grids(settings)
@@ -139,25 +122,28 @@ class NvMachine(ReportLog):
         """Whether unverified behaviour stops a channel."""
         self.races = Races() if settings.checks.global_races else None
         """The race detector; None if it is off."""
-        self.caches = Caches() if settings.checks.caches else None
-        """The model of caches; None if cache maintenance is not checked."""
-        self.descriptors: dict[tuple[int, int], bytes] = {}
-        """(address space, address) -> the launch descriptor in the scheduler's cache."""
+        self.log = WriteLog() if settings.checks.caches else None
+        """The latest engine work that wrote memory; None if cache maintenance is not checked."""
+        self.gpus = tuple(
+            EmulatedGpu(profile, index, bar1_bytes=bar1_bytes, log=self.log)
+            for index, profile in enumerate(profiles)
+        )
         self.os_events: set[tuple[int, int]] = set()
         """(client, descriptor) of every OS event: the client's events may wake the descriptor."""
         self.events: set[int] = set()
         """Descriptors that an event has woken and that were not polled since."""
         self.event_wake = threading.Condition()
-        self.cookies: dict[int, tuple[RmObject, RmObject, int]] = {}
-        """Cookie of MAP_MEMORY -> the mapped object, that through which it is mapped, and bytes of BAR1."""
         self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
         """Chooses the user areas that report GPGet; a separate generator, so that no order depends on it."""
         self.history = SemaphoreHistory()
         order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self.scheduler: Scheduler[ChannelRun] = Scheduler(self, order, thread_name="hcq nv-emu")
         self._next = 0
-        self.engines = (int(EngineType.GR0), *(copy_engine(i) for i in range(profile.copy_engines)))
-        self.graphics_engines = tuple(copy_engine(i) for i in range(profile.graphics_copy_engines))
+
+    @property
+    def channels(self) -> list[RmChannel]:
+        """The channels of all GPUs."""
+        return [channel for gpu in self.gpus for channel in gpu.channels]
 
     def client(self, handle: int, ctl_fd: int | None) -> Client:
         """Return the client of a handle.
@@ -187,11 +173,6 @@ class NvMachine(ReportLog):
             if _FIRST_HANDLE + self._next not in client.objects:
                 return _FIRST_HANDLE + self._next
 
-    @property
-    def bar1_free(self) -> int:
-        """Bytes of BAR1 that no mapping has."""
-        return self.bar1_bytes - _BAR1_USED - sum(window for _, _, window in self.cookies.values())
-
     def new_cookie(self, target: RmObject, above: RmObject, window: int) -> int:
         """Return the key of a new mapping of `target` through `above`, which takes `window` bytes of BAR1.
 
@@ -199,7 +180,7 @@ class NvMachine(ReportLog):
         """
         self._next += 1
         cookie = _FIRST_COOKIE + (self._next << 12)
-        self.cookies[cookie] = target, above, window
+        target.gpu.cookies[cookie] = target, above, window
         return cookie
 
     def free(self, client: Client, top: RmObject) -> None:
@@ -224,7 +205,8 @@ class NvMachine(ReportLog):
         for needed in one.needs:
             needed.users.remove(one)
         if isinstance(one, (RmMemory, Usermode)):
-            self.cookies = {cookie: row for cookie, row in self.cookies.items() if row[0] is not one}
+            cookies = one.gpu.cookies
+            one.gpu.cookies = {cookie: row for cookie, row in cookies.items() if row[0] is not one}
         match one:
             case RmChannel():
                 if one.run.busy:
@@ -234,8 +216,7 @@ class NvMachine(ReportLog):
                 one.run.release()
                 if self.races is not None:
                     self.races.drop_queue(one.run.number)
-                self.channels.remove(one)
-                self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
+                one.gpu.drop_channel(one)
             case EngineObject(parent=RmChannel() as channel):
                 channel.run.unbind(one.cls)
             case RmMemory():
@@ -253,27 +234,10 @@ class NvMachine(ReportLog):
         spaces = [one.space for one in objects if isinstance(one, (RmDevice, VaSpaceObject))]
         return [space.map for space in spaces if space is not None]
 
-    def add_channel(self, channel: RmChannel) -> None:
-        """Add a channel and assign its token. Raises `RmRefused` if there are too many channels."""
-        if len(self.channels) >= _CHANNELS:
-            raise RmRefused(NvStatus.INSUFFICIENT_RESOURCES, "there are no channels left")
-        self.channels.append(channel)
-        engine = channel.group.engine
-        runlist = (
-            0 if engine == EngineType.GR0 or engine in self.graphics_engines else self.engines.index(engine)
-        )
+    def add_channel(self, gpu: EmulatedGpu, channel: RmChannel) -> None:
+        """Add a channel to a GPU. Raises `RmRefused` if there are too many channels."""
         self._next += 1
-        number = self._next % _CHANNELS
-        rings = self.profile.runlist_doorbell
-        while (
-            token := int(WorkSubmitToken(CHANNEL=number, RUNLIST=runlist, RUNLIST_DOORBELL=rings))
-        ) in self.tokens:
-            number = (number + 1) % _CHANNELS
-        self.tokens[token] = channel
-
-    def token_of(self, channel: RmChannel) -> int:
-        """Return the value that is stored to the doorbell for a channel."""
-        return next(token for token, one in self.tokens.items() if one is channel)
+        gpu.add_channel(channel, self._next)
 
     def time_ns(self) -> int:
         """Return the GPU's clock; the low five bits are zero."""
@@ -286,7 +250,7 @@ class NvMachine(ReportLog):
     @property
     def notes(self) -> bool:
         """Whether accesses by engines are recorded, for the detector of races or the model of caches."""
-        return self.races is not None or self.caches is not None
+        return self.races is not None or self.log is not None
 
     def doorbell_rung(self, channel: RmChannel) -> None:
         """Handle a doorbell: let the channel run its new entries, or stop it if it is not scheduled."""
@@ -361,7 +325,7 @@ class NvMachine(ReportLog):
                         RcCode.PREEMPTIVE_REMOVAL, error.kind, f"its group was stopped: {error.message}"
                     ),
                 )
-            self.notify(EVENT_RC_ERROR)
+            self.notify(EVENT_RC_ERROR, run.gpu)
 
     def _kill(self, run: ChannelRun, error: ChannelError) -> None:
         """Drop a channel's work and write its error notifier, unless it is stopped already."""
@@ -411,23 +375,24 @@ class NvMachine(ReportLog):
             texts = self.fresh_texts()
             return texts or tuple(text for channel in self.channels for text in standing(channel))
 
-    def notify(self, number: int) -> None:
-        """Wake the descriptors for which a client has enabled notification `number`."""
+    def notify(self, number: int, gpu: object) -> None:
+        """Wake the descriptors for which a client has enabled notification `number` of a GPU."""
         with self.event_wake:
             for client in self.clients.values():
                 for one in client.objects.values():
                     if (
                         isinstance(one, RmEvent)
                         and one.index == number
+                        and one.gpu is gpu
                         and (client.handle, one.fd) in self.os_events
                         and one.subdevice.notifications.get(number)
                     ):
                         self.events.add(one.fd)
             self.event_wake.notify_all()
 
-    def notify_work(self, _run: EngineChannel) -> None:
+    def notify_work(self, run: EngineChannel) -> None:
         """Wake the descriptors that wait for finished work."""
-        self.notify(FIFO_EVENT)
+        self.notify(FIFO_EVENT, run.gpu)
 
     def pin(self, backing: Backing) -> None:
         """Record pages of the user as pinned until their last reference is dropped."""
@@ -443,6 +408,6 @@ class NvMachine(ReportLog):
         self.user.close()
         if self.ledger is not None and self._report is not None:
             self.ledger.write(self._report)
-            self.ledger = AccuracyLedger(f"nv-emu {self.profile.name}")
+            self.ledger = AccuracyLedger(f"nv-emu {self.gpus[0].profile.name}")
         if self.races is not None:
             self.races.close()

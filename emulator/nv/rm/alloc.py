@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from emulator.nv.machine.machine import NvMachine
+    from emulator.nv.profiles import Profile
     from hcq.layout import Struct
 
 
@@ -80,13 +81,13 @@ def _device(
     machine: NvMachine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     params = NV0080_ALLOC_PARAMETERS.from_bytes(block or bytes(NV0080_ALLOC_PARAMETERS.SIZE))
-    if params.deviceId != machine.device_instance:
-        raise wrong(f"there is no device instance {params.deviceId}, only {machine.device_instance}")
+    if params.deviceId >= len(machine.gpus):
+        raise wrong(f"there is no device instance {params.deviceId}, only {len(machine.gpus)} from 0")
     if params.hClientShare not in (0, client.handle):
         raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"hClientShare {params.hClientShare:#x} is no client")
     if params.replace(deviceId=0, hClientShare=0) != NV0080_ALLOC_PARAMETERS():
         raise wrong(f"only deviceId and hClientShare are known: {params}")
-    return RmDevice(handle=handle, cls=cls)
+    return RmDevice(handle=handle, cls=cls, on=machine.gpus[params.deviceId])
 
 
 def _subdevice(
@@ -112,7 +113,7 @@ def _usermode(
 
 
 def _vaspace(
-    machine: NvMachine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: NvMachine, _client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     layout = machine.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
     # All branches have the same first fields; later ones append.
@@ -124,18 +125,19 @@ def _vaspace(
         raise RmRefused(NvStatus.INVALID_FLAGS, f"vaspace flags {params.flags:#x}: {known:#x} are known")
     if params.index or params.vaStartInternal or params.vaLimitInternal or params.bigPageSize or params.pasid:
         raise wrong(f"only index GPU_NEW, flags, vaBase, vaSize are known: {params}")
-    if params.vaBase + params.vaSize > 1 << machine.profile.space_bits:
-        raise wrong(f"the address space ends above {machine.profile.space_bits} bits")
+    profile = parent.gpu.profile
+    if params.vaBase + params.vaSize > 1 << profile.space_bits:
+        raise wrong(f"the address space ends above {profile.space_bits} bits")
     return VaSpaceObject(
         handle=handle,
         cls=cls,
-        space=VaSpace(machine.profile.va_bits, page_fault),
+        space=VaSpace(profile.va_bits, page_fault),
         externally_owned=bool(params.flags & VaspaceFlags.IS_EXTERNALLY_OWNED),
     )
 
 
 def _debugger(
-    machine: NvMachine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+    _machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     params = NV83DE_ALLOC_PARAMETERS.from_bytes(block or b"")
     if params.hDebuggerClient_Obsolete:
@@ -149,7 +151,7 @@ def _debugger(
         raise RmRefused(
             NvStatus.INVALID_OBJECT_PARENT, f"hClass3dObject {params.hClass3dObject:#x} is no object"
         )
-    if not isinstance(target, EngineObject) or target.cls != machine.profile.generation.compute:
+    if not isinstance(target, EngineObject) or target.cls != parent.gpu.profile.generation.compute:
         raise RmRefused(NvStatus.INVALID_OBJECT, f"hClass3dObject {target} is no compute object")
     return Debugger(handle=handle, cls=cls, target=target)
 
@@ -191,14 +193,14 @@ _RULES: Final[dict[int, AllocationRule]] = {
 }
 
 
-def _rule(machine: NvMachine, cls: int) -> AllocationRule:
+def _rule(machine: NvMachine, profile: Profile, cls: int) -> AllocationRule:
     """Return the rule of a class. Raises `RmRefused` if the GPU or the sandbox does not have it."""
-    row = machine.profile.generation
+    row = profile.generation
     if machine.filtered and cls in SANDBOX_REFUSES_CLASSES:
         raise RmRefused(NvStatus.INVALID_CLASS, f"the sandbox does not list class {cls:#x}")
-    if cls in machine.profile.channels:
+    if cls in profile.channels:
         return AllocationRule(ChannelGroup, NV_CHANNEL_ALLOC_PARAMS.__name__, make_channel)
-    if cls in machine.profile.doorbells:
+    if cls in profile.doorbells:
         with_params = cls >= USERMODE_WITH_PARAMS
         return AllocationRule(
             Subdevice, NV_HOPPER_USERMODE_A_PARAMS.__name__ if with_params else "", _usermode, required=False
@@ -207,8 +209,8 @@ def _rule(machine: NvMachine, cls: int) -> AllocationRule:
         return AllocationRule(RmChannel, NV_GR_ALLOCATION_PARAMETERS.__name__, make_engine, required=False)
     if cls in row.copy:
         return AllocationRule(RmChannel, NVB0B5_ALLOCATION_PARAMETERS.__name__, make_engine, required=False)
-    if cls not in _RULES or cls not in machine.profile.classes:
-        raise RmRefused(NvStatus.INVALID_CLASS, f"{machine.profile.gpu_name} has no class {cls:#x}")
+    if cls not in _RULES or cls not in profile.classes:
+        raise RmRefused(NvStatus.INVALID_CLASS, f"{profile.gpu_name} has no class {cls:#x}")
     return _RULES[cls]
 
 
@@ -225,8 +227,9 @@ def allocate(  # noqa: PLR0917 - the fields of the call
     if cls in (RmClass.NV01_ROOT, RmClass.NV01_ROOT_CLIENT):
         return _root(machine, ctl_fd, (root, parent, new), cls, address, size)
     client = machine.client(root, ctl_fd)
-    rule = _rule(machine, cls)
     above = client.objects.get(parent)
+    gpu = machine.gpus[0] if above is None or above is client else above.gpu
+    rule = _rule(machine, gpu.profile, cls)
     if above is None:
         raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"class {cls:#x}: there is no parent {parent:#x}")
     if type(above) is not rule.parent:
@@ -236,7 +239,7 @@ def allocate(  # noqa: PLR0917 - the fields of the call
     if new in client.objects:
         raise RmRefused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {new:#x} is taken by {client.objects[new]}")
     block = _params(machine, rule, cls, address, size)
-    if value := machine.rejections.refuses("object", machine.profile, cls, block, above):
+    if value := machine.rejections.refuses("object", gpu.profile, cls, block, above):
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"class {cls:#x} with these parameters (quirk {value})")
     made = rule.make(machine, client, above, cls, new or machine.new_handle(client), block)
     insert(client, made, above)

@@ -60,12 +60,13 @@ _CHANNEL_FIELDS = (
 
 
 def make_group(
-    machine: NvMachine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+    _machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create a channel group (TSG) for one engine."""
     params = NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS.from_bytes(block or b"")
-    if params.engineType not in machine.engines:
-        raise wrong(f"engineType {params.engineType:#x} is not present; there are {machine.engines}")
+    engines = parent.gpu.engines
+    if params.engineType not in engines:
+        raise wrong(f"engineType {params.engineType:#x} is not present; there are {engines}")
     if params.hObjectError or params.hObjectEccError or params.bIsCallingContextVgpuPlugin:
         raise wrong(f"only hVASpace and engineType are known: {params}")
     space = find(client, params.hVASpace, VaSpaceObject, "hVASpace") if params.hVASpace else None
@@ -129,12 +130,12 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{params} (quirk {value})")
     if params.hObjectBuffer:
         find(client, params.hObjectBuffer, RmMemory, "hObjectBuffer")
-    run = ChannelRun(machine, f"channel {handle:#x}", setup)
+    run = ChannelRun(machine, parent.gpu, f"channel {handle:#x}", setup)
     needs = (space, setup.userd[0], *(() if share is None else (share,)))
     made = RmChannel(
         handle=handle, cls=cls, run=run, group=parent, needs=needs, owned_by_uvm=space.externally_owned
     )
-    machine.add_channel(made)
+    machine.add_channel(parent.gpu, made)
     run.hold()
     return made
 
@@ -185,7 +186,8 @@ def make_engine(
     assert isinstance(parent, RmChannel)
     parent.group.alive()
     graphics = parent.group.engine == EngineType.GR0
-    if cls == machine.profile.generation.compute:
+    gpu = parent.gpu
+    if cls == gpu.profile.generation.compute:
         if not graphics:
             raise RmRefused(
                 NvStatus.INVALID_CLASS, "a compute class goes on a channel of the graphics engine"
@@ -199,13 +201,13 @@ def make_engine(
         if not graphics:
             raise wrong("without parameters a copy class is the graphics engine's own copy engine")
     else:
-        engines = machine.graphics_engines if graphics else (parent.group.engine,)
+        engines = gpu.graphics_engines if graphics else (parent.group.engine,)
         asked = NVB0B5_ALLOCATION_PARAMETERS.from_bytes(block)
         if asked.version != COPY_ALLOCATION_VERSION or asked.engineType not in engines:
             raise wrong(f"{asked}: wanted version {COPY_ALLOCATION_VERSION} and an engine of {engines}")
     if parent.has(cls):
         raise RmRefused(NvStatus.INVALID_STATE, f"the channel has class {cls:#x} already")
-    if cls == machine.profile.generation.compute:
+    if cls == gpu.profile.generation.compute:
         machine.grids.prepare()
     parent.run.objects.add(cls)
     return EngineObject(handle=handle, cls=cls, engine=parent.group.engine)

@@ -52,7 +52,7 @@ _USED = ("owner", "type", "flags", "attr", "attr2", "format", "size", "alignment
 
 
 def make_memory(
-    machine: NvMachine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: NvMachine, _client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create video memory or system memory (class 0x40 or 0x3e); the reply has its final size.
 
@@ -64,19 +64,20 @@ def make_memory(
     local = cls == RmClass.NV01_MEMORY_LOCAL_USER
     page = _check(params, local=local)
     size = -(-params.size // page) * page
-    free = machine.profile.vram_bytes - machine.vram_used
+    gpu = parent.gpu
+    free = gpu.profile.vram_bytes - gpu.vram_used
     if local and size > free:
         raise RmRefused(NvStatus.NO_MEMORY, f"{size:#x} bytes of video memory: {free:#x} are free")
 
     def gone() -> None:
         if local:
-            machine.vram_used -= size
+            gpu.vram_used -= size
 
     backing = _pages(machine, size, f"{'video' if local else 'system'} memory {handle:#x}", gone)
     attr = MemAttr.from_int(params.attr)
     backing.combined = local or attr.COHERENCY is Coherency.WRITE_COMBINE
     if local:
-        machine.vram_used += size
+        gpu.vram_used += size
         if machine.tracks:
             backing.track()
     layout.store(block, size=size, limit=size - 1)
@@ -172,8 +173,8 @@ _KNOWN = _ACCESS_MASK | 1 << 3 | _SNOOP | 3 << 6 | 0xF << 8 | _OFFSET_FIXED | 3 
 """NVOS46_FLAGS (nvos.h): ACCESS, PAGE_KIND, CACHE_SNOOP, SHADER_ACCESS, PAGE_SIZE, OFFSET_FIXED, caching."""
 
 
-def make_virtual(  # noqa: PLR0917 - the signature of all makers
-    machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+def make_virtual(
+    _machine: NvMachine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Create a window into an address space: a given one, or the device's own. The reply has its limit.
 
@@ -182,7 +183,7 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
     assert isinstance(parent, RmDevice)
     assert block is not None
     params = NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS.from_bytes(block)
-    bits = machine.profile.space_bits
+    bits = parent.gpu.profile.space_bits
     last = params.limit or (1 << bits) - 1
     if not params.offset < last < 1 << bits:
         raise wrong(f"addresses {params.offset:#x} to {last:#x}: {bits} bits are there")

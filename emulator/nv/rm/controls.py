@@ -89,28 +89,29 @@ def _build_version_2(call: ControlCall[Client]) -> None:
 def _gpu_ids(call: ControlCall[Client]) -> None:
     for name in call.kind.FIELDS:
         fill = 0 if name == "gpuFlags" else 0xFFFF_FFFF
-        first = call.machine.gpu_id if name == "gpuIds" else fill
-        call.reply(**{name: (first, *[fill] * 31)})
+        ids = [gpu.gpu_id for gpu in call.machine.gpus] if name == "gpuIds" else []
+        call.reply(**{name: (*ids, *[fill] * (32 - len(ids)))})
 
 
 def _id_info(call: ControlCall[Client]) -> None:
     params = layout.NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS.from_bytes(call.block)
-    if params.gpuId != call.machine.gpu_id:
-        raise wrong(f"there is no GPU {params.gpuId:#x}, only {call.machine.gpu_id:#x}")
+    gpu = next((one for one in call.machine.gpus if one.gpu_id == params.gpuId), None)
+    if gpu is None:
+        raise wrong(f"there is no GPU {params.gpuId:#x}, only {[hex(i.gpu_id) for i in call.machine.gpus]}")
     call.reply(
         gpuFlags=0,
-        deviceInstance=call.machine.device_instance,
+        deviceInstance=gpu.index,
         subDeviceInstance=0,
         sliStatus=_GPU_SLI_NONE,
-        boardId=call.machine.gpu_id,
-        gpuInstance=0,
+        boardId=gpu.gpu_id,
+        gpuInstance=gpu.index,
         numaId=0xFFFF_FFFF,
     )
 
 
 def _class_list(call: ControlCall[RmDevice]) -> None:
     params = layout.NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS.from_bytes(call.block)
-    classes = call.machine.profile.classes
+    classes = call.target.gpu.profile.classes
     if params.classList:
         if params.numClasses < len(classes):
             raise wrong(f"room for {params.numClasses} classes, there are {len(classes)}")
@@ -119,21 +120,21 @@ def _class_list(call: ControlCall[RmDevice]) -> None:
 
 
 def _class_list_2(call: ControlCall[RmDevice]) -> None:
-    call.reply(numClasses=len(call.machine.profile.classes), classList=call.machine.profile.classes)
+    call.reply(numClasses=len(call.target.gpu.profile.classes), classList=call.target.gpu.profile.classes)
 
 
 def _name(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS.from_bytes(bytes(call.block).ljust(132, b"\0"))
     if params.gpuNameStringFlags:
         raise wrong("only the ASCII name is known (flags 0)")
-    call.reply(gpuNameString=call.machine.profile.gpu_name)
+    call.reply(gpuNameString=call.target.gpu.profile.gpu_name)
 
 
 def _gid(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_GPU_GET_GID_INFO_PARAMS.from_bytes(call.block)
     if params.index or params.flags != layout.GID_BINARY_SHA1:
         raise wrong(f"index {params.index}, flags {params.flags}: only the binary SHA1 id is known")
-    call.reply(length=layout.GID_BYTES, data=call.machine.uuid)
+    call.reply(length=layout.GID_BYTES, data=call.target.gpu.uuid)
 
 
 def _set_notification(call: ControlCall[Subdevice]) -> None:
@@ -158,7 +159,7 @@ def _route(block: bytearray, at: int) -> None:
 def _gr_info(call: ControlCall[Subdevice]) -> None:
     params = layout.NV2080_CTRL_GR_GET_INFO_PARAMS.from_bytes(call.block)
     _route(call.block, call.kind.offset_of("grRouteInfo"))
-    one = call.machine.profile
+    one = call.target.gpu.profile
     known = {
         GrInfo.SHADER_PIPE_COUNT: one.gpcs,
         GrInfo.SM_VERSION: one.generation.sm_version,
@@ -181,7 +182,7 @@ def _context_size(call: ControlCall[Subdevice]) -> None:
     channel = find(call.client, params.hChannel, RmChannel, "hChannel")
     if channel.group.engine != EngineType.GR0:
         raise wrong("only channels of the graphics engine have context buffers")
-    call.reply(totalBufferSize=call.machine.profile.context_bytes)
+    call.reply(totalBufferSize=call.target.gpu.profile.context_bytes)
 
 
 def _sm_order(call: ControlCall[Subdevice]) -> None:
@@ -189,7 +190,7 @@ def _sm_order(call: ControlCall[Subdevice]) -> None:
     entries = []
     if call.kind is layout.NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS:
         tpc = 0  # logical numbers: those of the units in use, without gaps (ctrl2080gr.h)
-        for gpc, mask in enumerate(filter(None, call.machine.profile.tpc_masks)):
+        for gpc, mask in enumerate(filter(None, call.target.gpu.profile.tpc_masks)):
             for local in range(mask.bit_count()):
                 entries += [
                     layout.NV2080_CTRL_GR_GLOBAL_SM_ID(
@@ -205,18 +206,18 @@ def _sm_order(call: ControlCall[Subdevice]) -> None:
                 ]
                 tpc += 1
         call.reply(globalSmId=tuple(entries))
-    call.reply(numSm=call.machine.profile.sms, numTpc=call.machine.profile.tpcs)
+    call.reply(numSm=call.target.gpu.profile.sms, numTpc=call.target.gpu.profile.tpcs)
 
 
 def _gpc_mask(call: ControlCall[Subdevice]) -> None:
     _route(call.block, call.kind.offset_of("grRouteInfo"))
-    call.reply(gpcMask=call.machine.profile.gpc_mask)
+    call.reply(gpcMask=call.target.gpu.profile.gpc_mask)
 
 
 def _tpc_mask(call: ControlCall[Subdevice]) -> None:
     _route(call.block, call.kind.offset_of("grRouteInfo"))
     gpc = layout.NV2080_CTRL_GR_GET_TPC_MASK_PARAMS.from_bytes(call.block).gpcId
-    masks = call.machine.profile.tpc_masks
+    masks = call.target.gpu.profile.tpc_masks
     if gpc >= len(masks):
         raise wrong(f"there is no GPC {gpc}")
     call.reply(tpcMask=masks[gpc])
@@ -225,14 +226,14 @@ def _tpc_mask(call: ControlCall[Subdevice]) -> None:
 def _fb_info(call: ControlCall[Subdevice]) -> None:
     layout_: Any = call.kind  # the list is longer since 580, its entries are the same
     params = layout_.from_bytes(call.block)
-    total = call.machine.profile.vram_bytes >> 10
+    total = call.target.gpu.profile.vram_bytes >> 10
     known = {
-        FbInfo.BAR1_SIZE: call.machine.bar1_bytes >> 10,
-        FbInfo.BAR1_AVAIL_SIZE: call.machine.bar1_free >> 10,
+        FbInfo.BAR1_SIZE: call.target.gpu.bar1_bytes >> 10,
+        FbInfo.BAR1_AVAIL_SIZE: call.target.gpu.bar1_free >> 10,
         FbInfo.RAM_SIZE: total,
         FbInfo.TOTAL_RAM_SIZE: total,
         FbInfo.HEAP_SIZE: total,
-        FbInfo.HEAP_FREE: (call.machine.profile.vram_bytes - call.machine.vram_used) >> 10,
+        FbInfo.HEAP_FREE: (call.target.gpu.profile.vram_bytes - call.target.gpu.vram_used) >> 10,
         FbInfo.L2CACHE_SIZE: _L2_KIB << 10,
     }
     if params.fbInfoListSize > len(params.fbInfoList):
@@ -253,7 +254,7 @@ def _flush_cache(call: ControlCall[Subdevice]) -> None:
 
 def _arch_info(call: ControlCall[Subdevice]) -> None:
     call.reply(
-        architecture=call.machine.profile.generation.architecture,
+        architecture=call.target.gpu.profile.generation.architecture,
         implementation=0,
         revision=0xA1,
         subRevision=0,
@@ -268,7 +269,7 @@ def _boost(call: ControlCall[Subdevice]) -> None:
 
 
 def _copy_caps(call: ControlCall[Subdevice]) -> None:
-    one = call.machine.profile
+    one = call.target.gpu.profile
     caps = tuple(
         bytes((layout.GRCE_BIT if i < one.graphics_copy_engines else 0, 0)) for i in range(one.copy_engines)
     )

@@ -55,11 +55,12 @@ def _schedule(call: ControlCall[Any], targets: list[RmChannel]) -> bool:
     params: Any = call.kind.from_bytes(call.block)
     if any(call.block[1:]) or params.check():
         raise wrong(f"only bEnable is known: {params}")
+    compute = call.target.gpu.profile.generation.compute
     for one in targets if params.bEnable else []:
         if one.group.alive().engine == EngineType.GR0:
             if not any(isinstance(child, EngineObject) for child in one.children):
                 raise RmRefused(NvStatus.INVALID_STATE, f"{one} has no engine object yet")
-            if one.owned_by_uvm and not one.registered and one.has(call.machine.profile.generation.compute):
+            if one.owned_by_uvm and not one.registered and one.has(compute):
                 raise RmRefused(
                     NvStatus.INVALID_STATE,
                     f"{one} was not registered by UVM_REGISTER_CHANNEL: its context buffers are not mapped",
@@ -90,7 +91,7 @@ def _preempt(call: ControlCall[ChannelGroup]) -> None:
 
 
 def _token(call: ControlCall[RmChannel]) -> None:
-    call.reply(workSubmitToken=call.machine.token_of(call.target))
+    call.reply(workSubmitToken=call.target.gpu.token_of(call.target))
 
 
 def _reset(call: ControlCall[RmChannel]) -> None:

@@ -25,16 +25,17 @@ from emulator.shared.emulated_kernel import TEXT, FileDescription
 
 if TYPE_CHECKING:
     from drivers.nv.layouts.rm import NVOS33_PARAMETERS, NVOS34_PARAMETERS
+    from emulator.nv.machine.gpu import EmulatedGpu
     from emulator.nv.machine.machine import NvMachine
     from emulator.nv.rm.uvm_space import UvmSpace
     from emulator.shared.backing import Backing
 
 
 class NvNode(enum.Enum):
-    """The device nodes, and read-only text files."""
+    """The kinds of device nodes, and read-only text files."""
 
     CTL = "/dev/nvidiactl"
-    GPU = "/dev/nvidia0"
+    GPU = "/dev/nvidia<minor>"
     UVM = "/dev/nvidia-uvm"
     TEXT = TEXT
 
@@ -62,13 +63,15 @@ class RmFile(FileDescription):
     """What MAP_MEMORY prepared; None before that call."""
     uvm: UvmSpace | None = None
     """The state of a descriptor of /dev/nvidia-uvm; None for others."""
+    gpu: EmulatedGpu | None = None
+    """The GPU of a descriptor of its node; None for others."""
 
 
 class RmFiles(Protocol):
     """The emulated kernel as ioctls use it: an `emulator.nv.machine.kernel.NvKernel`."""
 
     machine: NvMachine
-    """The emulated GPU."""
+    """The emulated GPUs."""
     files: dict[int, RmFile]
     """Open files by descriptor."""
 
@@ -90,9 +93,9 @@ def attach(kernel: RmFiles, target: RmMemory | Usermode, offset: int, length: in
             fail("ioctl", errno.EINVAL, text)
         raise wrong(text)
     local = isinstance(target, Usermode) or target.cls == RmClass.NV01_MEMORY_LOCAL_USER
-    wanted = NvNode.GPU if local else NvNode.CTL
-    if file.node is not wanted:
-        raise wrong(f"{target} is mapped through {wanted.value}, not {file.path}")
+    wanted = target.gpu.node if local else NvNode.CTL.value
+    if file.path != wanted:
+        raise wrong(f"{target} is mapped through {wanted}, not {file.path}")
     if file.context is not None:
         text = f"descriptor {fd} has a mapping already: each needs a fresh one"
         if kernel.machine.filtered:
@@ -130,15 +133,16 @@ def map_memory(kernel: RmFiles, file: RmFile, params: NVOS33_PARAMETERS, fd: int
         raise wrong(f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes")
     if value := machine.rejections.refuses("mapping", target, above):
         raise RmRefused(NvStatus.NOT_SUPPORTED, f"{target} is not mapped through {above} (quirk {value})")
-    window = _window(machine, target, params.offset, params.length)
-    if window > machine.bar1_free:
-        text = f"{target} needs {window:#x} bytes of BAR1: {machine.bar1_free:#x} are free"
+    window = _window(target, params.offset, params.length)
+    free = target.gpu.bar1_free
+    if window > free:
+        text = f"{target} needs {window:#x} bytes of BAR1: {free:#x} are free"
         raise RmRefused(NvStatus.NO_MEMORY, text)
     attach(kernel, target, params.offset, params.length, fd)
     return machine.new_cookie(target, above, window)
 
 
-def _window(machine: NvMachine, target: RmMemory | Usermode, offset: int, length: int) -> int:
+def _window(target: RmMemory | Usermode, offset: int, length: int) -> int:
     """Return how many bytes of BAR1 a mapping of `length` bytes at `offset` takes: whole pages.
 
     They are those of the memory, or of 64 KiB where BAR1 is small (kern_bus.c, Force64KBMapping). Each
@@ -148,7 +152,7 @@ def _window(machine: NvMachine, target: RmMemory | Usermode, offset: int, length
         return BIG_PAGE if target.bar1 else 0
     if target.cls != RmClass.NV01_MEMORY_LOCAL_USER:
         return 0
-    page = BIG_PAGE if machine.bar1_bytes <= SMALL_BAR1 else max(target.page, BIG_PAGE)
+    page = BIG_PAGE if target.gpu.bar1_bytes <= SMALL_BAR1 else max(target.page, BIG_PAGE)
     return -(-(offset + length) // page) * page - offset // page * page
 
 
@@ -159,10 +163,11 @@ def unmap_memory(kernel: RmFiles, file: RmFile, params: NVOS34_PARAMETERS) -> No
     target = find(client, params.hMemory, RmObject, "hMemory")
     if params.flags & ~_CACHING_MASK:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"unmapping flags {params.flags:#x}")
-    found = kernel.machine.cookies.get(params.pLinearAddress)
+    cookies = {} if target is client else target.gpu.cookies
+    found = cookies.get(params.pLinearAddress)
     if found is None or found[:2] != (target, above):
         raise wrong(f"{params.pLinearAddress:#x} is no mapping of {target} through {above}")
-    del kernel.machine.cookies[params.pLinearAddress]
+    del cookies[params.pLinearAddress]
 
 
 def use_context(file: RmFile, size: int, offset: int) -> MapContext:

@@ -1,4 +1,4 @@
-"""The ioctls of /dev/nvidiactl and /dev/nvidia0 (nv.md 1.2, 1.4, 7).
+"""The ioctls of /dev/nvidiactl and of the nodes of GPUs (nv.md 1.2, 1.4, 7).
 
 A malformed ioctl raises `DriverError` with an errno. A refusal by the resource manager is in the status word
 of the structure. NVIDIA calls the number of such an ioctl an *escape*.
@@ -46,9 +46,9 @@ _CARD_SIZES = (rm.nv_ioctl_card_info_t.SIZE * 32, rm.nv_ioctl_card_info_t.SIZE *
 _ID_SIZES = tuple(range(4, 129, 4))
 """The sizes of ATTACH_GPUS_TO_FD: for 1 to 32 GPUs."""
 _ON_GPU: Final = (Escape.NV_ESC_RM_ALLOC_MEMORY, Escape.NV_ESC_REGISTER_FD, Escape.NV_ESC_WAIT_OPEN_COMPLETE)
-"""Escapes of /dev/nvidia0 only."""
+"""Escapes of the nodes of GPUs only."""
 _ON_BOTH: Final = (Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT, Escape.NV_ESC_IOCTL_XFER_CMD)
-"""Escapes of /dev/nvidia0 and /dev/nvidiactl; others are of /dev/nvidiactl only."""
+"""Escapes of the nodes of GPUs and of /dev/nvidiactl; others are of /dev/nvidiactl only."""
 _VENDOR = 0x10DE
 """NVIDIA's PCI vendor number."""
 
@@ -270,20 +270,20 @@ def _register_fd(kernel: RmFiles, file: RmFile, block: bytearray) -> None:
 
 
 def _card_info(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
-    machine = kernel.machine
-    pci = rm.nv_pci_info_t(bus=1, vendor_id=_VENDOR, device_id=machine.profile.device_id)
-    rm.nv_ioctl_card_info_t.store(
-        block,
-        valid=True,
-        pci_info=pci,
-        gpu_id=machine.gpu_id,
-        reg_size=16 << 20,
-        fb_size=machine.profile.vram_bytes,
-        minor_number=0,
-        dev_name="",
-    )
     size = rm.nv_ioctl_card_info_t.SIZE
-    block[size:] = bytes(len(block) - size)
+    for gpu in kernel.machine.gpus:
+        pci = rm.nv_pci_info_t(bus=gpu.gpu_id >> 8, vendor_id=_VENDOR, device_id=gpu.profile.device_id)
+        card = rm.nv_ioctl_card_info_t(
+            valid=True,
+            pci_info=pci,
+            gpu_id=gpu.gpu_id,
+            reg_size=16 << 20,
+            fb_size=gpu.profile.vram_bytes,
+            minor_number=gpu.index,
+        )
+        block[gpu.index * size : (gpu.index + 1) * size] = card.to_bytes()
+    end = len(kernel.machine.gpus) * size
+    block[end:] = bytes(len(block) - end)
 
 
 def _version(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
@@ -303,7 +303,7 @@ def _sys_params(_kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
 
 def _attach(kernel: RmFiles, _file: RmFile, block: bytearray) -> None:
     ids = {int.from_bytes(block[at : at + 4], "little") for at in range(0, len(block), 4)}
-    if not ids <= {kernel.machine.gpu_id, 0, 0xFFFF_FFFF}:
+    if not ids <= {0, 0xFFFF_FFFF, *(gpu.gpu_id for gpu in kernel.machine.gpus)}:
         _invalid(kernel, f"ATTACH_GPUS_TO_FD: {sorted(ids)} are not all GPUs")
 
 

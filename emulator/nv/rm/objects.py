@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from emulator.nv.engines.channel import ChannelRun
+    from emulator.nv.machine.gpu import EmulatedGpu
     from emulator.shared.backing import Backing
     from emulator.shared.vaspace import VaSpace
 
@@ -47,6 +48,12 @@ class RmObject:
             top = top.parent
         assert isinstance(top, Client)
         return top
+
+    @property
+    def gpu(self) -> EmulatedGpu:
+        """The GPU of the device above it; it is none of a client."""
+        assert self.parent is not None
+        return self.parent.gpu
 
     @property
     def live(self) -> bool:
@@ -81,8 +88,15 @@ class Client(RmObject):
 class RmDevice(RmObject):
     """The device object of a client."""
 
+    on: EmulatedGpu
+    """The GPU."""
     space: VaSpace | None = None
     """Its own address space; None until an object needs it."""
+
+    @property
+    def gpu(self) -> EmulatedGpu:
+        """The GPU."""
+        return self.on
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

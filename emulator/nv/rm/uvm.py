@@ -18,12 +18,12 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand, UvmInitFlags
-from emulator.nv.profiles import SANDBOX_REFUSES_UVM
+from emulator.nv.profiles import SANDBOX_REFUSES_UVM, Link
 from emulator.nv.reports import ChannelError, FindingKind, RmRefused, wrong
 from emulator.nv.rm import uvm_space
 from emulator.nv.rm.files import NvNode, RmFile
 from emulator.nv.rm.objects import Client, EngineObject, RmChannel, VaSpaceObject, find
-from emulator.nv.rm.uvm_space import check_gpu, check_pages
+from emulator.nv.rm.uvm_space import RegisteredGpu, check_pages, find_gpu
 from emulator.shared.surprises import StatusReply
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _client(kernel: RmFiles, fd: int, handle: int) -> Client:
 
 
 def _register_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GPU_PARAMS) -> dict[str, int]:
-    check_gpu(kernel.machine, params.gpu_uuid)
+    gpu = find_gpu(kernel.machine, params.gpu_uuid)
     file = kernel.files.get(params.rmCtrlFd)
     if params.rmCtrlFd >= 0 and (file is None or file.node not in (NvNode.CTL, NvNode.GPU)):
         text = f"rmCtrlFd {params.rmCtrlFd} is no frontend descriptor"
@@ -138,44 +138,51 @@ def _register_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GP
         raise wrong(text)
     if params.hSmcPartRef or params.hClient:
         raise wrong("hClient and hSmcPartRef are for MIG")
-    if uvm.gpu:
+    if gpu in uvm.gpus:
         raise RmRefused(_STATE, "the GPU is registered already")
-    if not any(one.node is NvNode.GPU for one in kernel.files.values()):
-        raise RmRefused(_STATE, "no /dev/nvidia0 is open: the GPU is not up")
-    uvm.gpu = True
+    if not any(one.gpu is gpu for one in kernel.files.values()):
+        raise RmRefused(_STATE, f"no {gpu.node} is open: the GPU is not up")
+    if kernel.machine.link is Link.NVLINK:
+        uvm.peers.update(frozenset((gpu, other)) for other in uvm.gpus)
+    uvm.gpus[gpu] = RegisteredGpu()
     return {"numaEnabled": False, "numaNodeId": 0xFFFF_FFFF}
 
 
 def _unregister_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNREGISTER_GPU_PARAMS) -> None:
-    check_gpu(kernel.machine, params.gpu_uuid)
-    if not uvm.gpu or uvm.vaspace is not None:
+    gpu = find_gpu(kernel.machine, params.gpu_uuid)
+    if gpu not in uvm.gpus or uvm.gpus[gpu].vaspace is not None:
         raise RmRefused(_STATE, "the GPU is not registered, or its address space still is")
-    uvm.gpu = False
+    for pair in [pair for pair in uvm.peers if gpu in pair]:
+        uvm.part(pair, "by UVM_UNREGISTER_GPU")
+    del uvm.gpus[gpu]
 
 
 def _register_vaspace(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS) -> None:
-    check_gpu(kernel.machine, params.gpuUuid)
+    gpu = find_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
-    if not uvm.gpu:
+    here = uvm.gpus.get(gpu)
+    if here is None:
         raise RmRefused(_STATE, "UVM_REGISTER_GPU comes first")
     if not (uvm.has_mm or uvm.shared or kernel.machine.filtered):
         raise RmRefused(_MM_MISSING, "UVM_MM_INITIALIZE was left out")
     space = find(client, params.hVaSpace, VaSpaceObject, "hVaSpace")
     if not space.externally_owned:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"{space} was not made externally owned")
-    if space.registered or uvm.vaspace is not None:
+    if space.gpu is not gpu:
+        raise RmRefused(NvStatus.INVALID_DEVICE, f"{space} is one of {space.gpu}, not of {gpu}")
+    if space.registered or here.vaspace is not None:
         raise RmRefused(_STATE, "an address space is registered already")
-    uvm.vaspace = space
+    here.vaspace = space
     space.registered = True
 
 
 def _unregister_vaspace(
     kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS
 ) -> None:
-    check_gpu(kernel.machine, params.gpuUuid)
-    if uvm.vaspace is None:
+    gpu = find_gpu(kernel.machine, params.gpuUuid)
+    if gpu not in uvm.gpus or uvm.gpus[gpu].vaspace is None:
         raise RmRefused(_STATE, "no address space is registered")
-    uvm.close()
+    uvm.close(gpu)
 
 
 def _map_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS) -> None:
@@ -184,10 +191,11 @@ def _map_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MAP_EXTERNA
 
 
 def _register_channel(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_CHANNEL_PARAMS) -> None:
-    check_gpu(kernel.machine, params.gpuUuid)
+    gpu = find_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     channel = find(client, params.hChannel, RmChannel, "hChannel")
-    if uvm.vaspace is None or channel.run.space is not uvm.vaspace.space:
+    here = uvm.gpus.get(gpu)
+    if here is None or here.vaspace is None or channel.run.space is not here.vaspace.space:
         raise RmRefused(_STATE, "the channel's address space is not registered here")
     if channel.registered:
         raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} is registered already")
@@ -197,7 +205,7 @@ def _register_channel(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTE
     if value := kernel.machine.rejections.refuses("registered channel", channel, params):
         raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} with {params} (quirk {value})")
     window = None
-    if channel.has(kernel.machine.profile.generation.compute):  # others have no buffers: theirs is ignored
+    if channel.has(gpu.profile.generation.compute):  # others have no buffers: theirs is ignored
         window = _window(kernel.machine, uvm, channel, (params.base, params.length))
     channel.registered = True
     uvm.channels[channel] = window
@@ -209,8 +217,9 @@ def _window(machine: NvMachine, uvm: UvmSpace, channel: RmChannel, asked: tuple[
     `asked` is the window in the call. Raises `RmRefused` if it overlaps something else or is too small.
     """
     base, length = asked
-    check_pages(machine, base, length)
-    bits = machine.profile.generation.window_bits
+    profile = channel.gpu.profile
+    check_pages(machine, base, length, channel.gpu)
+    bits = profile.generation.window_bits
     if base + length > 1 << bits:
         raise RmRefused(NvStatus.OUT_OF_RANGE, f"the window ends above {bits} bits")
     for one, window in uvm.channels.items():
@@ -219,7 +228,7 @@ def _window(machine: NvMachine, uvm: UvmSpace, channel: RmChannel, asked: tuple[
     uvm.claim(base, length, uvm.ranges, uvm.owned)
     uvm.claim(base, length, {at: size for at, size in uvm.windows.items() if (at, size) != asked})
     groups = {id(one.group) for one, other in uvm.channels.items() if other == asked} | {id(channel.group)}
-    needed = len(groups) * machine.profile.context_bytes
+    needed = len(groups) * profile.context_bytes
     if length < needed:
         raise RmRefused(NvStatus.INVALID_ADDRESS, f"a window of {length:#x} bytes, needed are {needed:#x}")
     return asked
@@ -227,7 +236,7 @@ def _window(machine: NvMachine, uvm: UvmSpace, channel: RmChannel, asked: tuple[
 
 def _unregister_channel(kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
     if "gpuUuid" in params.FIELDS:
-        check_gpu(kernel.machine, params.gpuUuid)
+        find_gpu(kernel.machine, params.gpuUuid)
     asked = params.hClient, params.hChannel
     channel = next((one for one in uvm.channels if (one.client.handle, one.handle) == asked), None)
     if channel is None:
@@ -259,8 +268,8 @@ _FUNCTIONS: Final[dict[int, Any]] = {
     _C.UVM_VALIDATE_VA_RANGE: uvm_space.validate,
     _C.UVM_PAGEABLE_MEM_ACCESS: _pageable,
     _C.UVM_ALLOC_SEMAPHORE_POOL: uvm_space.semaphore_pool,
-    _C.UVM_ENABLE_PEER_ACCESS: uvm_space.peer,
-    _C.UVM_DISABLE_PEER_ACCESS: uvm_space.peer,
+    _C.UVM_ENABLE_PEER_ACCESS: uvm_space.enable_peer,
+    _C.UVM_DISABLE_PEER_ACCESS: uvm_space.disable_peer,
 }
 """Command -> the function that executes it."""
 _HANDLERS: Final[dict[int, tuple[Any, str]]] = {

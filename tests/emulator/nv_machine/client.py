@@ -140,7 +140,7 @@ class Client:
         self.structs = self.machine.structs
         self.next_va = WINDOW
         self.next_window = 0x10_0000_0000
-        self.generation = self.machine.profile.generation
+        self.generation = self.machine.gpus[0].profile.generation
         self.reserved = self.kernel.mmap(
             WINDOW_BYTES, va=WINDOW, prot=PROT_NONE, flags=0x22 | MAP_FIXED | 0x4000
         )

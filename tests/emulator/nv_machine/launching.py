@@ -178,7 +178,7 @@ class Launcher:
 
     def local(self, per_tpc: int) -> None:
         """Back local memory, for all the TPCs of the full die."""
-        profile = self.client.machine.profile
+        profile = self.client.machine.gpus[0].profile
         self.backing = self.client.memory(per_tpc * profile.gpcs * profile.tpcs_per_gpc)
         words = set_pair(M.SET_SHADER_LOCAL_MEMORY_A, self.backing.va)
         words += method(
@@ -188,7 +188,7 @@ class Launcher:
 
     @property
     def profile(self) -> str:
-        return self.client.machine.profile.name
+        return self.client.machine.gpus[0].profile.name
 
     def place(self, data: bytes, align: int = 256) -> int:
         self.used = -(-self.used // align) * align

@@ -82,7 +82,7 @@ def test_events_are_validated(up: Client) -> None:
         block = bytearray(kind(hClient=up.root, hDevice=up.device, fd=up.gpu).to_bytes())
         up.escape(up.gpu, Escape.NV_ESC_FREE_OS_EVENT, block)
         assert kind.from_bytes(block).Status == code
-    up.machine.notify(37)
+    up.machine.notify(37, up.machine.gpus[0])
     assert up.kernel.poll([up.gpu], 0) == []
 
 
@@ -110,7 +110,8 @@ def test_small_escapes(up: Client) -> None:
     up.escape(up.ctl, Escape.NV_ESC_SYS_PARAMS, block)
     assert any(block)
     up.escape(up.gpu, Escape.NV_ESC_WAIT_OPEN_COMPLETE, bytearray(8))
-    up.escape(up.ctl, Escape.NV_ESC_ATTACH_GPUS_TO_FD, bytearray(struct.pack("<I", up.machine.gpu_id)))
+    ids = bytearray(struct.pack("<I", up.machine.gpus[0].gpu_id))
+    up.escape(up.ctl, Escape.NV_ESC_ATTACH_GPUS_TO_FD, ids)
     invalid(errno.EINVAL, up.escape, up.ctl, Escape.NV_ESC_ATTACH_GPUS_TO_FD, bytearray(struct.pack("<I", 9)))
     kind = rm.nv_ioctl_rm_api_version_t
     for cmd, text, reply in ((0, "580.1", 0), (0x31, "580.159.03", 1)):

@@ -136,7 +136,7 @@ def test_a_doorbell_page_takes_room_where_it_is_mapped_through_bar1(
 def test_a_variant_names_a_small_bar() -> None:
     assert check_variant("sm_86+bar256").options == {"bar256"}
     kernel = open_variant("bar256+sm_86+native")
-    assert (kernel.machine.bar1_bytes, kernel.machine.filtered) == (SMALL, False)
+    assert (kernel.machine.gpus[0].bar1_bytes, kernel.machine.filtered) == (SMALL, False)
     kernel.shut()
     with pytest.raises(UsageError, match="'bar256'"):
         check_variant("sm_86+bar512")

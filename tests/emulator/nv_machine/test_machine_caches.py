@@ -523,7 +523,7 @@ def test_a_rewritten_dependent_descriptor_needs_a_prefetch_or_an_action_that_inv
 
 def test_optional_checks_are_off_by_default(make: Make):
     bench = rig(make().up())
-    assert bench.client.machine.caches is None
+    assert bench.client.machine.gpus[0].caches is None
     run(bench, bench.launch("fetch"))
     write(bench, bench.data.va, 9, "host")
     run(bench, bench.launch("fetch", **NONE), report(bench, 1, KINDS[0]))

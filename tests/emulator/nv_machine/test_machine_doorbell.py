@@ -182,11 +182,11 @@ def test_a_masked_token_is_reported_with_its_lost_bits(make: Callable[..., Clien
 def test_doorbell_classes_of_other_chips_are_refused(make: Callable[..., Client], compute: int, cls: int):
     client = make("sm_120")
     client.generation = GENERATIONS[compute]
-    client.machine.profile = replace(
-        client.machine.profile, generation=client.generation, listed=PROFILES["sm_90"].listed
+    client.machine.gpus[0].profile = replace(
+        client.machine.gpus[0].profile, generation=client.generation, listed=PROFILES["sm_90"].listed
     )
     client.nodes().objects()
-    assert cls in client.machine.profile.classes
+    assert cls in client.machine.gpus[0].profile.classes
     other = 0xC761
     params = rm_classes.NV_HOPPER_USERMODE_A_PARAMS()
     with pytest.raises(Status, match=f"no class {other:#x}") as got:

@@ -64,8 +64,8 @@ def debug(client: Client) -> int:
 def states(client: Client) -> dict[int, NV83DE_SM_ERROR_STATE_REGISTERS]:
     """Return the state of every SM that has one, from two reads of the debugger object."""
     debugger, out, first = debug(client), {}, 0
-    while first < client.machine.profile.sms:
-        count = min(100, client.machine.profile.sms - first)
+    while first < client.machine.gpus[0].profile.sms:
+        count = min(100, client.machine.gpus[0].profile.sms - first)
         number = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
         got = client.control(debugger, number, numSMsToRead=count, startingSM=first)
         out |= {
@@ -187,10 +187,10 @@ def test_a_finished_launch_holds_no_memory(make: Make):
     run = client.machine.channels[0].run
     assert not run.busy
     assert not run.inflight
-    used = client.machine.vram_used
+    used = client.machine.gpus[0].vram_used
     client.uvm_call(UvmCommand.UVM_FREE, base=flag.va, length=flag.size)
     client.free(flag.handle, client.device)
-    wait_until(lambda: client.machine.vram_used < used, client)
+    wait_until(lambda: client.machine.gpus[0].vram_used < used, client)
 
 
 def test_each_channel_has_its_own_error_state(make: Make):

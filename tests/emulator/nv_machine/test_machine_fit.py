@@ -195,7 +195,7 @@ def test_the_sizes_of_local_memory_are_validated(
     launcher: Launcher, a: int, b: int, c: Any, text: str
 ) -> None:
     code = upload(launcher.client, cubin(launcher.profile, STACK))
-    backing = launcher.client.memory(0x24_0000 * launcher.client.machine.profile.tpcs)
+    backing = launcher.client.memory(0x24_0000 * launcher.client.machine.gpus[0].profile.tpcs)
     launcher.ring.push(set_pair(M.SET_SHADER_LOCAL_MEMORY_A, backing.va), ring=False)
     words = (a, b) if c is None else (a, b, c)
     launcher.ring.push(method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, *words), ring=False)

@@ -310,7 +310,7 @@ def test_a_doorbell_before_scheduling_is_found(up: Client):
     group = up.group(rm_copy(2))
     ring = up.ring(group)
     memory = up.memory(4096)
-    ring.token = next(iter(up.machine.tokens))
+    ring.token = next(iter(up.machine.gpus[0].tokens))
     ring.push(sem(memory.va, 1))
     assert ring.wait_error() == RcCode.PBDMA_ERROR
     assert "not scheduled" in up.reports()[0]

@@ -169,4 +169,4 @@ def test_closing_the_machine_ends_what_runs(launcher: Launcher):
     client.machine.grids.timeout_s = math.inf
     start(launcher, SPIN, "spin")
     client.kernel.shut()
-    wait_until(lambda: client.machine.vram_used == 0, client)
+    wait_until(lambda: client.machine.gpus[0].vram_used == 0, client)

@@ -253,7 +253,7 @@ def test_freeing_an_object_frees_its_children(up: Client):
         ring.handle,
         Control.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN,
     )
-    assert not up.machine.tokens
+    assert not up.machine.gpus[0].tokens
     refused(NvStatus.INVALID_OBJECT_HANDLE, up.free, group, up.device)
 
 
@@ -265,7 +265,7 @@ def test_closing_the_descriptor_frees_the_client(up: Client):
     up.memory(4096)
     up.kernel.close(up.ctl)
     assert up.machine.clients == {}
-    assert up.machine.vram_used == 0
+    assert up.machine.gpus[0].vram_used == 0
 
 
 def test_a_client_belongs_to_its_descriptor(up: Client):
@@ -561,9 +561,9 @@ def test_system_memory_through_the_older_call(up: Client):
 
 
 def test_out_of_video_memory_is_reported_and_nothing_leaks(up: Client):
-    used = up.machine.vram_used
+    used = up.machine.gpus[0].vram_used
     refused(0x51, up.alloc, up.device, 0x40, up.memory_params(32 << 30))
-    assert up.machine.vram_used == used
+    assert up.machine.gpus[0].vram_used == used
     assert issubclass(OutOfMemoryError, DriverError)
     assert issubclass(UsageError, ValueError)
     assert uvm.UvmCommand.UVM_FREE == 34

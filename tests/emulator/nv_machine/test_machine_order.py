@@ -152,7 +152,7 @@ def test_a_closed_machine_holds_no_resources(make: Make):
     ring.push(sem(memory.va, 1))
     wait_word(memory, 0, 1, client)
     client.kernel.shut()
-    assert client.machine.vram_used == 0
+    assert client.machine.gpus[0].vram_used == 0
     assert client.kernel.files == {}
 
 

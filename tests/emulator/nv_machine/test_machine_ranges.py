@@ -160,7 +160,7 @@ def test_a_window_is_shared_as_far_as_it_is_large_enough(up: Client) -> None:
     rings = [up.ring(up.group()) for _ in range(3)]
     for ring in rings:
         up.compute_object(ring)
-    need = up.machine.profile.context_bytes
+    need = up.machine.gpus[0].profile.context_bytes
     length = 2 * need + 4096
     up.register_channel(rings[0], WINDOW, length)
     up.register_channel(rings[1], WINDOW, length)
@@ -240,7 +240,7 @@ def test_a_gpu_is_registered_with_a_descriptor_of_the_frontend(make: Make) -> No
     for filtered in (True, False):
         client = make(filtered=filtered).nodes().objects()
         client.uvm_call(UvmCommand.UVM_INITIALIZE)
-        fields = {"gpu_uuid": NvProcessorUuid(uuid=client.machine.uuid), "rmCtrlFd": client.uvm_fd}
+        fields = {"gpu_uuid": NvProcessorUuid(uuid=client.machine.gpus[0].uuid), "rmCtrlFd": client.uvm_fd}
         if filtered:
             invalid(errno.EINVAL, client.uvm_call, UvmCommand.UVM_REGISTER_GPU, **fields)
         else:
@@ -310,7 +310,7 @@ def test_protection_and_advice_pass_through(up: Client) -> None:
 def test_uvm_requires_its_order(make: Make) -> None:
     client = make().nodes().objects()
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
-    uuid = NvProcessorUuid(uuid=client.machine.uuid)
+    uuid = NvProcessorUuid(uuid=client.machine.gpus[0].uuid)
     client.uuid = uuid
     refused(0x1F, client.uvm_call, UvmCommand.UVM_REGISTER_GPU, gpu_uuid=uuid, rmCtrlFd=-1, hSmcPartRef=1)
     refused(0x40, client.uvm_call, UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=uuid)

@@ -80,7 +80,7 @@ def test_correct_teardown_orders_give_no_report(make: Make) -> None:
         up.kernel.close(up.ctl)
         assert up.reports() == []
         assert not up.machine.channels
-        assert not up.machine.tokens
+        assert not up.machine.gpus[0].tokens
 
 
 def test_a_channel_is_unregistered_before_it_is_freed(up: Client) -> None:
@@ -137,11 +137,11 @@ def test_everything_open_at_exit_is_released(up: Client, closing: str) -> None:
     for fd in tuple(up.kernel.files):
         up.kernel.close(fd)
     machine = up.machine
-    assert machine.vram_used == 0
+    assert machine.gpus[0].vram_used == 0
     assert not machine.channels
     assert not machine.clients
     assert not machine.pinned
-    assert not machine.cookies
+    assert not machine.gpus[0].cookies
     assert up.reports() == []
 
 
@@ -274,11 +274,11 @@ def test_the_number_of_channels_is_limited_by_hardware(up: Client) -> None:
         hUserdMemory=(ring.memory.handle,),
         userdOffset=(0x4000,),
     )
-    cls, tokens = up.generation.gpfifo[0], len(up.machine.tokens)
+    cls, tokens = up.generation.gpfifo[0], len(up.machine.gpus[0].tokens)
     for _ in range(4096 - tokens):
         up.alloc(group, cls, params)
     refused(0x1A, up.alloc, group, cls, params)
-    assert len(up.machine.tokens) == 4096
+    assert len(up.machine.gpus[0].tokens) == 4096
     up.free(ring.handle, group)
     assert up.alloc(group, cls, params)
 
@@ -297,7 +297,7 @@ def test_a_mapping_survives_freeing_its_memory_object(up: Client) -> None:
     up.free(memory.handle, up.device)
     memory.view[0] = 7
     up.kernel.munmap(memory.va, memory.size)
-    assert up.machine.vram_used == 0
+    assert up.machine.gpus[0].vram_used == 0
     assert up.reports() == []
 
 
@@ -399,14 +399,14 @@ def test_an_allocation_whose_reply_cannot_be_written_is_undone(up: Client) -> No
     raw = up.memory_params(1 << 20).to_bytes()
     pages.view[: len(raw)] = raw
     up.kernel.mprotect(pages.va, 4096, PROT_READ)
-    used, objects = up.machine.vram_used, len(up.machine.clients[up.root].objects)
+    used, objects = up.machine.gpus[0].vram_used, len(up.machine.clients[up.root].objects)
     block = bytearray(
         rm.NVOS64_PARAMETERS(
             hRoot=up.root, hObjectParent=up.device, hClass=0x40, pAllocParms=pages.va, paramsSize=len(raw)
         ).to_bytes()
     )
     invalid(errno.EFAULT, up.escape, up.ctl, Escape.NV_ESC_RM_ALLOC, block)
-    assert up.machine.vram_used == used
+    assert up.machine.gpus[0].vram_used == used
     assert len(up.machine.clients[up.root].objects) == objects
 
 

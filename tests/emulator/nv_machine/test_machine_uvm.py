@@ -57,7 +57,7 @@ def test_several_processes_may_share_a_bare_machine_and_need_no_second_descripto
     client = make(filtered=False).nodes().objects()
     kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
     space = client.alloc(client.device, RmClass.FERMI_VASPACE_A, kind(flags=8))
-    uuid = NvProcessorUuid(uuid=client.machine.uuid)
+    uuid = NvProcessorUuid(uuid=client.machine.gpus[0].uuid)
     client.uvm_call(UvmCommand.UVM_INITIALIZE, flags=2)
     out = client.uvm_call(UvmCommand.UVM_MM_INITIALIZE, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
     assert out.rmStatus == NvStatus.WARN_NOTHING_TO_DO
@@ -70,7 +70,7 @@ def test_a_bare_machine_requires_mm_initialize(make: Make):
     client = make(filtered=False).nodes().objects()
     kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
     space = client.alloc(client.device, RmClass.FERMI_VASPACE_A, kind(flags=8))
-    uuid = NvProcessorUuid(uuid=client.machine.uuid)
+    uuid = NvProcessorUuid(uuid=client.machine.gpus[0].uuid)
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
     client.uvm_call(UvmCommand.UVM_REGISTER_GPU, gpu_uuid=uuid, rmCtrlFd=-1)
     fields = {"gpuUuid": uuid, "rmCtrlFd": client.ctl, "hClient": client.root, "hVaSpace": space}
@@ -80,7 +80,7 @@ def test_a_bare_machine_requires_mm_initialize(make: Make):
 def test_registering_is_validated(make: Make):
     client = make().nodes().objects()
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
-    uuid = NvProcessorUuid(uuid=client.machine.uuid)
+    uuid = NvProcessorUuid(uuid=client.machine.gpus[0].uuid)
     gpu, space = UvmCommand.UVM_REGISTER_GPU, UvmCommand.UVM_REGISTER_GPU_VASPACE
     refused(
         NvStatus.OBJECT_NOT_FOUND, client.uvm_call, gpu, gpu_uuid=NvProcessorUuid(uuid=bytes(16)), rmCtrlFd=-1
@@ -189,9 +189,9 @@ def test_memory_stays_while_it_is_mapped(up: Client):
     up.free(memory.handle, up.device)
     ring.push(sem(memory.va, 9))
     wait_word(memory, 0, 9, up)
-    used = up.machine.vram_used
+    used = up.machine.gpus[0].vram_used
     up.uvm_call(UvmCommand.UVM_FREE, base=memory.va, length=4096)
-    assert up.machine.vram_used == used - 4096
+    assert up.machine.gpus[0].vram_used == used - 4096
 
 
 def test_unmapped_memory_is_named_with_how_it_was_freed(up: Client):
@@ -232,7 +232,7 @@ def test_small_commands(up: Client):
     make_range(up)
     up.uvm_call(UvmCommand.UVM_VALIDATE_VA_RANGE, base=BASE, length=4096)
     refused(0x1E, up.uvm_call, UvmCommand.UVM_VALIDATE_VA_RANGE, base=BASE, length=2 * MIB)
-    refused(0x1F, up.uvm_call, UvmCommand.UVM_ENABLE_PEER_ACCESS, gpuUuidA=up.uuid, gpuUuidB=up.uuid)
+    refused(0x26, up.uvm_call, UvmCommand.UVM_ENABLE_PEER_ACCESS, gpuUuidA=up.uuid, gpuUuidB=up.uuid)
     up.kernel.ioctl(up.uvm_fd, UvmCommand.UVM_DEINITIALIZE, 0)
 
 

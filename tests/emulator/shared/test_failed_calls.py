@@ -111,11 +111,13 @@ class FailingKernel:
         machine = self.inner.machine
         if hasattr(machine, "clients"):  # NVIDIA
             spaces = [file.uvm for file in self.inner.files.values() if file.uvm is not None]
+            mapped = [one.mapped for space in spaces for one in space.gpus.values()]
             return found | {
                 "objects": sum(len(client.objects) for client in machine.clients.values()),
                 "pinned": len(machine.pinned),
-                "mappings of the GPU": sum(len(space.mapped) + len(space.ranges) for space in spaces),
-                "video memory": machine.vram_used,
+                "ranges": sum(len(space.ranges) for space in spaces),
+                "mappings of the GPU": sum(map(len, mapped)),
+                "video memory": sum(gpu.vram_used for gpu in machine.gpus),
             }
         for one in machine.process.leaks():
             found[one.kind] = found.get(one.kind, 0) + 1

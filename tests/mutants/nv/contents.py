@@ -79,7 +79,7 @@ class Contents:
             step = 8 if region.part == SEMAPHORE else 4
             for offset in range(0, region.size, step):
                 raw = int.from_bytes(data[offset : offset + step], "little")
-                operations = _operations(region, offset, raw, relocated, run.machine.profile.name)
+                operations = _operations(region, offset, raw, relocated, run.gpu.profile.name)
                 yield from sites.variants(
                     "memory", index, entry, region.word, ((8 * offset, 8 * step),), raw << 8 * offset,
                     f"{region.label} +{offset:#x}", part=region.part, operations=operations,
@@ -102,7 +102,7 @@ def launches(run: ChannelRun, words: Sequence[int]) -> Iterator[tuple[int, Launc
     The place is the index of the word that has the descriptor's address, plus `CHAINED` for each launch
     before it in a chain of dependent descriptors.
     """
-    profile = run.machine.profile
+    profile = run.gpu.profile
     for at, _, head in packets.packets(words):
         if head.ADDRESS != ComputeMethod.SEND_PCAS_A or head.OPCODE == SecOp.IMMEDIATE:
             continue

@@ -48,9 +48,9 @@ class Doorbells:
 
         None if it is not a channel's doorbell.
         """
-        if offset != _REGISTER or value not in self._machine.tokens:
+        if offset != _REGISTER or value not in self._machine.gpus[0].tokens:
             return None
-        run = self._machine.tokens[value].run
+        run = self._machine.gpus[0].tokens[value].run
         put = put_of(run)
         slots = []
         at = self._puts.get(value, 0)
@@ -67,7 +67,7 @@ class ChannelSubmission:
     def __init__(self, token: int, run: ChannelRun, slots: Sequence[int], memory: Contents) -> None:
         self._token, self._run, self._slots = token, run, slots
         self._contents = memory
-        self._profile = run.machine.profile
+        self._profile = run.gpu.profile
         self._layout = QMDS[self._profile.generation.qmd]
 
     @property

@@ -145,7 +145,7 @@ class Qmd(_Stream):
     def change(self, wire: Interposed, submission: ChannelSubmission) -> None:
         """Make it."""
         run = submission.run
-        layout = QMDS[run.machine.profile.generation.qmd]
+        layout = QMDS[run.gpu.profile.generation.qmd]
         fields = [layout.FIELDS[name] for name in self.names]
 
         def new(raw: int) -> int:
@@ -167,7 +167,7 @@ class Bank(_Stream):
     def change(self, wire: Interposed, submission: ChannelSubmission) -> None:
         """Make it."""
         run = submission.run
-        member = run.machine.profile.chip.bank0.FIELDS[self.name]
+        member = run.gpu.profile.chip.bank0.FIELDS[self.name]
         for _, _, words in submission.entries():
             for _, one in launches(run, words):
                 if 0 in one.banks:
@@ -225,7 +225,7 @@ def _places(
     """Yield the address, the layout and the value of the data of a method."""
     for _, entry, words in submission.entries():
         for at, subchannel, address, raw in methods(words):
-            one = layout_of(subchannel, address, wide=submission.run.machine.profile.wide)
+            one = layout_of(subchannel, address, wide=submission.run.gpu.profile.wide)
             if one is not None and one.name == method and _owned(ENGINES[engine], subchannel, address):
                 yield entry.ADDRESS + 4 * at, one.data, raw
 
