@@ -17,6 +17,7 @@ from frontend.arguments.checks import axis_of
 from frontend.arguments.conversion import flag, shown
 from frontend.autograd.gradients import grad as gradients
 from frontend.evaluation.history import has_history
+from frontend.evaluation.realize import realize_many
 from frontend.nn.state.models import parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -62,6 +63,7 @@ class _Inputs:
         return value.clone()
 
     def __enter__(self) -> Self:
+        realize_many([t for t in self.leaves if not has_history(t)])  # `has_history` looks at memory
         for t in self.leaves:
             t.requires_grad = True
         return self

@@ -64,26 +64,25 @@ def embedding_bag(
     return found
 
 
-def _window(
-    name: str, length: int, periodic: bool, shape: Callable[[Tensor], Tensor], dtype: Any, device: str | None
-) -> Tensor:
-    """Return `shape` of `length` places from 0 on, of which 1 is the end of a period."""
+def _window(name: str, length: int, periodic: bool, shape: Any, dtype: Any, device: str | None) -> Tensor:
+    """Return `shape` of `length` places from 0 on, of which 1 is the end of a period.
+
+    A shape is a function of places, or factors of cosines of 0, 1, ... periods.
+    """
     length, found = _natural(f"{name}, window_length", length), element_type(dtype) or element_type("float32")
     if length < 2:
         return Tensor.ones(length, dtype=found, device=device)
-    places = Tensor.arange(length, dtype=found, device=device)
-    return shape(places / (length if periodic else length - 1))
+    t = Tensor.arange(length, dtype=found, device=device) / (length if periodic else length - 1)
+    waves = enumerate(() if callable(shape) else shape)
+    made: Tensor = shape(t) if callable(shape) else sum(f * (2 * k * math.pi * t).cos() for k, f in waves)
+    return made
 
 
 def hann_window(
     window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """Return (window_length,) raised cosines; without `periodic` the last element is the first again."""
-
-    def shape(t: Tensor) -> Tensor:
-        return 0.5 - 0.5 * (2 * math.pi * t).cos()
-
-    return _window("hann_window", window_length, periodic, shape, dtype, device)
+    return _window("hann_window", window_length, periodic, (0.5, -0.5), dtype, device)
 
 
 def hamming_window(
@@ -96,62 +95,72 @@ def hamming_window(
     device: str | None = None,
 ) -> Tensor:
     """Return alpha - beta * cos over one period; see `hann_window`."""
-
-    def shape(t: Tensor) -> Tensor:
-        return alpha - beta * (2 * math.pi * t).cos()
-
-    return _window("hamming_window", window_length, periodic, shape, dtype, device)
+    return _window("hamming_window", window_length, periodic, (alpha, -beta), dtype, device)
 
 
 def blackman_window(
     window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """Return Blackman's sum of two cosines over one period; see `hann_window`."""
-
-    def shape(t: Tensor) -> Tensor:
-        return 0.42 - 0.5 * (2 * math.pi * t).cos() + 0.08 * (4 * math.pi * t).cos()
-
-    return _window("blackman_window", window_length, periodic, shape, dtype, device)
+    return _window("blackman_window", window_length, periodic, (0.42, -0.5, 0.08), dtype, device)
 
 
 def bartlett_window(
     window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """Return a triangle from 0 to 1 and back over one period; see `hann_window`."""
+    return _window(
+        "bartlett_window", window_length, periodic, lambda t: 1 - (2 * t - 1).abs(), dtype, device
+    )
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return Kaiser's window of the shape `beta`, a Bessel function over one period; see `hann_window`."""
 
     def shape(t: Tensor) -> Tensor:
-        return 1 - (2 * t - 1).abs()
+        width = (1 - (2 * t - 1).square()).clamp(0).sqrt()
+        return (beta * width).i0() / t.full_like(beta).i0()
 
-    return _window("bartlett_window", window_length, periodic, shape, dtype, device)
-
-
-def _lp_pool(rank: int, x: Tensor, power: float, size: Any, stride: Any, ceil_mode: bool) -> Tensor:
-    """Return the sums of `x ** power` in windows, to the power 1 / power; NaN for negative sums."""
-    sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * rank
-    mean = (x**power).avg_pool2d(sizes, sizes if stride is None else stride, 0, ceil_mode)
-    found: Tensor = (mean * math.prod(sizes)) ** (1.0 / power)
-    return found
+    return _window("kaiser_window", window_length, periodic, shape, dtype, device)
 
 
-def lp_pool1d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """Return the norms of windows of (..., length)."""
-    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+def _lp_pool(rank: int) -> Callable[..., Tensor]:
+    def pool(
+        input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> Tensor:
+        """Return the norms of windows of the last axes; NaN where a sum of powers is negative."""
+        several = isinstance(kernel_size, (tuple, list))
+        sizes = tuple(kernel_size) if several else (kernel_size,) * rank
+        mean = (input**norm_type).avg_pool2d(sizes, sizes if stride is None else stride, 0, ceil_mode)
+        found: Tensor = (mean * math.prod(sizes)) ** (1.0 / norm_type)
+        return found
+
+    pool.__name__ = f"lp_pool{rank}d"
+    return pool
 
 
-def lp_pool2d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """Return the norms of windows of (..., height, width)."""
-    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+def _unpool(rank: int) -> Callable[..., Tensor]:
+    def unpool(
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        output_size: Any = None,
+    ) -> Tensor:
+        """Return zeros with the maxima of a pool over the last axes at their places."""
+        sizes = (kernel_size,) * rank if isinstance(kernel_size, int) else kernel_size
+        return input.max_unpool2d(indices, sizes, stride, padding, output_size)
 
-
-def lp_pool3d(
-    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-) -> Tensor:
-    """Return the norms of windows of (..., depth, height, width)."""
-    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+    unpool.__name__ = f"max_unpool{rank}d"
+    return unpool
 
 
 def instance_norm(
@@ -175,49 +184,6 @@ def instance_norm(
     layer.weight, layer.bias, layer.running_mean, layer.running_var = every
     with Tensor.train():
         return layer(input)
-
-
-def _unpool(
-    rank: int, x: Tensor, indices: Tensor, size: Any, stride: Any, padding: Any, output_size: Any
-) -> Tensor:
-    sizes = (size,) * rank if isinstance(size, int) else size
-    return x.max_unpool2d(indices, sizes, stride, padding, output_size)
-
-
-def max_unpool1d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
-    """Return zeros with the maxima of `max_pool1d` at their places."""
-    return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool2d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
-    """Return zeros with the maxima of `max_pool2d` at their places."""
-    return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
-
-
-def max_unpool3d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    output_size: Any = None,
-) -> Tensor:
-    """Return zeros with the maxima of `max_pool3d` at their places."""
-    return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
 
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -410,15 +376,13 @@ LATER: Final = {
     "grid_sample": "frontend.torch.grids",
 }  # fmt: skip
 """Further functions of `nn.functional` -> their modules."""
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    f.__name__.rstrip("_"): f
-    for f in (
-        alpha_dropout, bartlett_window, bilinear, blackman_window, can_cast, chain_matmul, combinations,
-        cumulative_trapezoid, embedding_bag, frombuffer, get_float32_matmul_precision,
-        get_num_interop_threads, get_num_threads, hamming_window, hann_window, instance_norm,
-        is_floating_point, lp_pool1d, lp_pool2d, lp_pool3d, max_unpool1d, max_unpool2d, max_unpool3d,
-        multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub, scalar_tensor,
-        set_float32_matmul_precision, set_num_interop_threads, set_num_threads, unravel_index, vander,
-    )
-}  # fmt: skip
+_EVERY: Final[Any] = (
+    alpha_dropout, bartlett_window, bilinear, blackman_window, can_cast, chain_matmul, combinations,
+    cumulative_trapezoid, embedding_bag, frombuffer, get_float32_matmul_precision,
+    get_num_interop_threads, get_num_threads, hamming_window, hann_window, instance_norm,
+    is_floating_point, kaiser_window, multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub,
+    scalar_tensor, set_float32_matmul_precision, set_num_interop_threads, set_num_threads,
+    unravel_index, vander, *map(_lp_pool, (1, 2, 3)), *map(_unpool, (1, 2, 3)),
+)  # fmt: skip
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {f.__name__.rstrip("_"): f for f in _EVERY}
 """PyTorch's name -> function."""

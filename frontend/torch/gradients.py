@@ -3,7 +3,7 @@
 Functions take one tensor or a tuple of tensors. Without `create_graph` results have no history. PyTorch's
 arguments `strict`, `outer_jacobian_strategy` and `vectorize` are not there.
 
-Not here: gradients of tensors (`frontend.autograd.gradients`).
+Not here: gradients of tensors (`frontend.autograd.gradients`). Next: `frontend.func`, which computes them.
 """
 
 # ruff: noqa: FBT001, FBT002 - PyTorch's signatures
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frontend.autograd.gradients import grad
+from frontend import func as transforms
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -34,80 +34,65 @@ def _fresh(inputs: Any, create_graph: bool) -> tuple[Tensor, ...]:
     )
 
 
-def _like(found: list[Tensor], inputs: Any) -> Any:
+def _places(inputs: Any) -> Any:
+    """Return what makes results of a transform a tuple for several inputs: the places of all."""
+    return tuple(range(len(inputs))) if isinstance(inputs, (tuple, list)) else 0
+
+
+def _like(found: Any, inputs: Any) -> Any:
     return tuple(found) if isinstance(inputs, (tuple, list)) else found[0]
 
 
 def _result(outputs: Any, create_graph: bool) -> Any:
-    """Return outputs, without history unless `create_graph`."""
-    if create_graph:
-        return outputs
-    found = tuple([o.detach() for o in _tuple(outputs)])
-    return found if isinstance(outputs, (tuple, list)) else found[0]
+    """Return tensors in tuples, without history unless `create_graph`."""
+    if isinstance(outputs, (tuple, list)):
+        return tuple([_result(o, create_graph) for o in outputs])
+    return outputs if create_graph else outputs.detach()
 
 
-def _grads(outputs: Any, xs: Any, v: Any, create_graph: bool) -> list[Tensor]:
-    """Return the gradients of outputs times v, zeros where there is no dependence."""
-    found = grad(outputs, xs, v, create_graph=create_graph, allow_unused=True)
-    return [x.zeros_like() if g is None else g for g, x in zip(found, xs, strict=True)]
+def _number(func: Callable[..., Any]) -> Callable[..., Tensor]:
+    def number(*xs: Tensor) -> Tensor:
+        out: Tensor = func(*xs)
+        if out.numel() != 1:
+            raise UsageError(f"wanted a function of one number, its result has the shape {out.shape}")
+        return out.reshape(())
+
+    return number
 
 
 def jacobian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -> Any:
     """Return the derivatives (*output, *input) of each output by each input, nested as both are."""
-    xs = _fresh(inputs, create_graph)
-    outputs, rows = func(*xs), []
-    for out in _tuple(outputs):
-        flat = out.reshape(-1)
-        parts = [_grads(flat[i], xs, None, create_graph) for i in range(out.numel())]
-        each = [Tensor.stack([p[k] for p in parts]).reshape(*out.shape, *x.shape) for k, x in enumerate(xs)]
-        rows.append(_like(each, inputs))
-    return tuple(rows) if isinstance(outputs, (tuple, list)) else rows[0]
-
-
-def _slope(func: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-    def slope(*xs: Tensor) -> tuple[Tensor, ...]:
-        out = func(*xs)
-        if out.numel() != 1:
-            raise UsageError(f"wanted a function of one number, its result has the shape {out.shape}")
-        return tuple(_grads(out.reshape(()), xs, None, True))
-
-    return slope
+    found = transforms.jacrev(func, _places(inputs))(*_fresh(inputs, create_graph))
+    return _result(found, create_graph)
 
 
 def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False) -> Any:
     """Return the second derivatives of a function. Raises `UsageError` unless its result is one number."""
-    found = jacobian(_slope(func), tuple(_fresh(inputs, create_graph)), create_graph)
-    return found if isinstance(inputs, (tuple, list)) else found[0][0]
+    return jacobian(transforms.grad(_number(func), _places(inputs)), inputs, create_graph)
 
 
-def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
+def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False) -> Any:
     """Return the outputs, and the gradients of v times them; v may be left out for one number."""
-    xs = _fresh(inputs, create_graph)
-    outputs = func(*xs)
-    return _result(outputs, create_graph), _like(_grads(outputs, xs, v, create_graph), inputs)
+    outputs, back = transforms.vjp(func, *_fresh(inputs, create_graph))
+    one = v is None and isinstance(outputs, Tensor) and outputs.ndim == 0
+    found = back(outputs.ones_like() if one else v)
+    return _result((outputs, _like(found, inputs)), create_graph)
 
 
-def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
+def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False) -> Any:
     """Return the outputs, and their derivatives along the direction v of the inputs."""
     xs = _fresh(inputs, create_graph)
-    outputs = func(*xs)
-    us = [
-        Tensor.ones(o.shape, dtype=o.dtype, device=o.device).realize().requires_grad_()
-        for o in _tuple(outputs)
-    ]
-    back = _grads(outputs, xs, us, True)
     along = [x.ones_like() for x in xs] if v is None else _tuple(v)
-    total = sum((b * d).sum() for b, d in zip(back, along, strict=True))
-    return _result(outputs, create_graph), _like(_grads(total, us, None, create_graph), outputs)
+    return _result(transforms.jvp(func, xs, along), create_graph)
 
 
-def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False) -> tuple[Any, Any]:
+def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False) -> Any:
     """Return the output, one number, and v times the matrix of second derivatives, which is symmetric."""
     xs = _fresh(inputs, create_graph)
-    back = _slope(func)(*xs)
-    along = [x.ones_like() for x in xs] if v is None else _tuple(v)
-    total: Any = sum((b * d).sum() for b, d in zip(back, along, strict=True))
-    return _result(func(*xs), create_graph), _like(_grads(total, xs, None, create_graph), inputs)
+    slope = transforms.grad(_number(func), tuple(range(len(xs))))
+    along = tuple([x.ones_like() for x in xs]) if v is None else _tuple(v)
+    found = transforms.vjp(slope, *xs)[1](*along)
+    return _result((func(*xs), _like(found, inputs)), create_graph)
 
 
 hvp = vhp

@@ -58,3 +58,9 @@ def test_results_of_many_steps_keep_no_history():
     assert not w.requires_grad
     with pytest.raises(UsageError):
         slope.sum().backward()
+
+
+def test_second_derivatives_at_a_detached_tensor_are_not_lost():
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    found = func.hessian(lambda t: (t**3).sum())(x.detach())
+    assert found.tolist() == [[6, 0], [0, 12]]
