@@ -25,43 +25,18 @@ from frontend.methods import METHODS
 from frontend.nn import functional
 from hcq.config import override
 from hcq.errors import UsageError, UsageIndexError
+from tests.frontend.meshes import AMDS, CPUS, MIXED, closed, four_cpus, numbers  # noqa: F401 - fixtures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-CPUS = ("cpu:0", "cpu:1", "cpu:2", "cpu:3")
-AMDS = ("amd-emu:gfx1100+gfx1100", "amd-emu:gfx1100+gfx1100:1")
-MIXED = ("amd-emu:gfx1100", "nv-emu:sm_90")
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
 UNDEFINED = {"new_empty", "empty_like", "bernoulli", "multinomial", "random_", "geometric_", "cauchy_"}
 """Methods whose results a seed alone does not give, or have undefined contents."""
-
-
-@pytest.fixture(autouse=True)
-def four_cpus() -> Iterator[None]:
-    """Four cpu devices."""
-    with override(cpu_devices=4):
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def closed() -> Iterator[None]:
-    """Open cpu:0 with all cores, which other modules use, and close the other devices after this module."""
-    Device["cpu"].synchronize()
-    yield
-    for name in (*CPUS[1:], *AMDS, *MIXED):
-        found = Device._open.get(Device.canonical(name))
-        if found is not None:
-            found.synchronize()  # work that no test waited for
-            found.close()
-
-
-def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (1, 3), (2, 1, 4), (3, 0)])

@@ -11,38 +11,22 @@ import pytest
 from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of, shards
 from frontend.evaluation.plan import PLANS
-from hcq.config import override
+from tests.frontend.meshes import (
+    CPUS,
+    closed,  # noqa: F401 - a fixture
+    divide_all,
+    four_cpus,  # noqa: F401 - a fixture
+    numbers,
+    same,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-CPUS = ("cpu:0", "cpu:1", "cpu:2", "cpu:3")
 SHAPE = (3, 5, 8)
 """Batch, positions, width."""
-
-
-@pytest.fixture(autouse=True)
-def four_cpus() -> Iterator[None]:
-    """Four cpu devices."""
-    with override(cpu_devices=4):
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def closed() -> Iterator[None]:
-    """Open cpu:0 with all cores, which other modules use, and close the other devices after this module."""
-    Device["cpu"].synchronize()
-    yield
-    for name in CPUS[1:]:
-        found = Device._open.get(Device.canonical(name))
-        if found is not None:
-            found.synchronize()  # work that no test waited for
-            found.close()
-
-
-def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).standard_normal(shape)
 
 
 class Block(nn.Module):
@@ -74,12 +58,6 @@ def divide_heads(net: Block, devices: Sequence[str]) -> None:
             p.shard_(devices, 0)
     for layer in (net.out, net.down):
         layer.weight.shard_(devices, 1)
-
-
-def divide_all(net: nn.Module, devices: Sequence[str]) -> None:
-    """Divide each parameter along its first axis."""
-    for p in net.parameters():
-        p.shard_(devices, 0)
 
 
 class Run:
@@ -118,11 +96,6 @@ class Run:
 
     def values(self) -> list[Any]:
         return [p.numpy() for p in self.net.parameters()]
-
-
-def same(got: list[Any], want: list[Any]) -> None:
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +171,8 @@ def kept(devices: Sequence[str], width: int, divide: Callable[[Any, Sequence[str
 def test_memory_of_a_fully_sharded_model_is_divided(count: int):
     """Parameters, gradients and two moments of float32, and nothing whole, stay on a device after a step."""
     width, devices = 256, CPUS[:count]
-    whole, divided = kept(devices, width, lambda *_: None), kept(devices, width, divide_all)
-    for all_, part in zip(whole, divided, strict=True):
+    replicated, divided = kept(devices, width, whole), kept(devices, width, divide_all)
+    for all_, part in zip(replicated, divided, strict=True):
         assert all_ >= 4 * 4 * (width * width + width)
         assert part <= all_ / count + 8192
 
