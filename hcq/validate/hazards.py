@@ -327,7 +327,8 @@ class Ledger:
         seen = [promise for promise in known if promise.value <= value]
         if not seen and len(known) == _PROMISES_KEPT:
             seen = known[:1]  # the promise of `value` was dropped; this is the next one
-        for promise in seen:
+        newest = {promise.queue: promise for promise in seen}  # its clock has those of the queue's others
+        for promise in newest.values():
             join(self.host, promise.clock)
 
 

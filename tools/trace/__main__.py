@@ -16,7 +16,6 @@ Next: `replayer`.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import sys
 import zlib
@@ -27,6 +26,7 @@ from hcq.capture.log import read
 from hcq.cli import prog
 from hcq.errors import HcqError, UsageError
 from hcq.faults.crash import VERSION
+from tools.trace.difference import unified
 from tools.trace.replayer import Outcome, Replay
 from tools.trace.text import Symbols, crash_text, lines
 
@@ -80,7 +80,7 @@ def _submissions(path: Path) -> list[str]:
 
 def _diff(options: argparse.Namespace) -> int:
     one, other = _submissions(options.file), _submissions(options.other)
-    found = list(difflib.unified_diff(one, other, str(options.file), str(options.other), lineterm=""))
+    found = list(unified(one, other, (str(options.file), str(options.other))))
     print("\n".join(found) if found else f"{sum(line[0] != ' ' for line in one)} submissions, no difference")
     return 1 if found else 0
 

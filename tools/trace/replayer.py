@@ -213,11 +213,9 @@ class Replay:
     def _wait(self, record: Record) -> neutral.Command:
         """Return the wait for a recorded submission, or for a signal of the user."""
         number, value = record["signal"], record["value"]
-        reached = [
-            n for (signal, slot), n in self._symbols.points.items() if signal == number and slot >= value
-        ]
-        if reached:
-            point = self._points[min(reached)]
+        raiser = self._symbols.raiser(number, value)
+        if raiser is not None:
+            point = self._points[raiser]
             return neutral.Wait(point.signal, point.value - point.signal.base)
         return neutral.Wait(self._signal(number), value)
 

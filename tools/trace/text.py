@@ -7,6 +7,7 @@ Not here: the decoders of packets (`drivers.nv.decode`, `drivers.amd.decode`, `d
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd import decode as amd
@@ -35,8 +36,8 @@ class Symbols:
         self.buffers: dict[int, Record] = {}
         self.programs: dict[int, Record] = {}
         self.signals: dict[int, Record] = {}
-        self.points: dict[tuple[int, int], int] = {}
-        """(signal, value of its slot) -> the submission that raises it."""
+        self.raised: dict[int, list[tuple[int, int]]] = {}
+        """Signal -> the (value of its slot, submission) that raise it, by value."""
         self.submits: dict[int, Record] = {}
         """Submissions by number."""
 
@@ -50,7 +51,13 @@ class Symbols:
         elif record["t"] == "submit":
             self.submits[record["n"]] = record
         elif record["t"] == "sent":
-            self.points[record["signal"], record["value"]] = record["n"]
+            insort(self.raised.setdefault(record["signal"], []), (record["value"], record["n"]))
+
+    def raiser(self, signal: int, value: int) -> int | None:
+        """Return the first submission after which a signal has at least this value, or None."""
+        raised = self.raised.get(signal, [])
+        at = bisect_left(raised, (value, 0))
+        return raised[at][1] if at < len(raised) else None
 
     def pointer(self, pointer: Any) -> str:
         """Return a pointer as "#buffer+offset 'label'"."""
@@ -63,7 +70,7 @@ class Symbols:
 
     def signal(self, number: int, value: int) -> str:
         """Return a value of a signal, with the submission that raises it."""
-        submission = self.points.get((number, value))
+        submission = self.raiser(number, value)
         label = self.signals[number]["label"]
         by = f" of submission {submission}" if submission is not None else ""
         return f"signal {label or number} >= {value + self.signals[number]['base']}{by}"
