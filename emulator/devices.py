@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.driver import AmdDriver
 from drivers.nv.driver import NvDriver
 from emulator.amd.machine import Machines
-from emulator.nv.machine import hint, open_variant
+from emulator.nv.machine import NvMachines, hint
 
 if TYPE_CHECKING:
     from emulator.shared.counts import Board
 
+NV_MACHINES: Final = NvMachines()
+"""Opens the machines of `NV`. The devices of one machine with several GPUs share it."""
 NV: Final = NvDriver(
     "nv-emu",
-    open_variant,
+    NV_MACHINES,
     hint=lambda: f"a bare number is the index of a GPU; {hint()}",
     emulated=True,
 )

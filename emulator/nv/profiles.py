@@ -20,7 +20,7 @@ from emulator.shared.counts import Board, MultiprocessorLimits
 from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 GIB: Final = 1 << 30
 SMALL_BAR1: Final = 256 << 20
@@ -286,6 +286,9 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
 )  # fmt: skip
 """Name -> GPU."""
 
+_NVLINKED: Final = frozenset({"sm_80", "sm_90"})
+"""The profiles whose boards are SXM modules, which NVLink joins (the white papers of A100 and H100)."""
+
 VERSIONS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {
         "570": (570, "570.211.01"),
@@ -345,6 +348,15 @@ def find_profile(name: str) -> Profile:
     if name not in PROFILES:
         raise UnsupportedError(f"there is no emulated GPU {name!r}; there are: {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def link_of(names: Sequence[str], *, pcie: bool) -> Link:
+    """Return how GPUs of these profiles reach each other in one machine: over PCIe, or NVLink if all have it.
+
+    `pcie`: over PCIe, even if all have NVLink.
+    """
+    one = not pcie and len(set(names)) == 1 and names[0] in _NVLINKED
+    return Link.NVLINK if one else Link.PCIE
 
 
 def find_version(driver: str) -> tuple[int, str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 CPUS = ("cpu:0", "cpu:1", "cpu:2", "cpu:3")
 AMDS = ("amd-emu:gfx1100+gfx1100", "amd-emu:gfx1100+gfx1100:1")
+NVS = ("nv-emu:sm_90+sm_90", "nv-emu:sm_90+sm_90:1")
 MIXED = ("amd-emu:gfx1100", "nv-emu:sm_90")
 
 
@@ -32,7 +33,7 @@ def closed() -> Iterator[None]:
     """Open cpu:0 with all cores, which other modules use, and close the other devices after this module."""
     Device["cpu"].synchronize()
     yield
-    for name in (*CPUS[1:], *AMDS, *MIXED):
+    for name in (*CPUS[1:], *AMDS, *NVS, *MIXED):
         found = Device._open.get(Device.canonical(name))
         if found is not None:
             found.synchronize()  # work that no test waited for

@@ -8,11 +8,10 @@ Next: `kernel`, the operating system's interface; `machine`, the state; `doorbel
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
-from weakref import WeakValueDictionary
 
+from emulator.shared.machines import OpenMachines
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -123,17 +122,12 @@ def _engines(settings: Settings) -> Engines:
 
 
 class Machines:
-    """Returns a machine for each open. Thread-safe.
-
-    All opens of the same variant with several GPUs share one machine while it is referenced, so that the GPUs
-    reach each other. Each open of a variant with one GPU gets a new machine.
-    """
+    """Returns a machine for each open, as `OpenMachines` says. Thread-safe."""
 
     def __init__(self, engines: Callable[[Settings], Engines] | None = None) -> None:
         """`engines` creates the engines of a machine; None creates `AmdEngines`."""
         self._engines = engines or _engines
-        self._lock = threading.Lock()
-        self._shared: WeakValueDictionary[Variant, AmdKernel] = WeakValueDictionary()
+        self._open: OpenMachines[Variant, AmdKernel] = OpenMachines(self._make)
 
     def __call__(self, text: str | None, rejections: Rejections | None = None) -> AmdKernel:
         """Return the kernel of a variant's machine. Raises `UsageError` for an unknown variant.
@@ -141,15 +135,9 @@ class Machines:
         `rejections`: see `open_machine`; with it the machine is never shared.
         """
         variant = Variant.of(text)
-        if len(variant.targets) == 1 or rejections is not None:
-            return self._make(variant, rejections)
-        with self._lock:
-            found = self._shared.get(variant)
-            if found is None:
-                found = self._shared[variant] = self._make(variant)
-            return found
+        return self._open.kernel(variant, rejections, gpus=len(variant.targets))
 
-    def _make(self, variant: Variant, rejections: Rejections | None = None) -> AmdKernel:
+    def _make(self, variant: Variant, rejections: Rejections | None) -> AmdKernel:
         """Open a new machine of a variant."""
         from emulator.ir.library import Sanitizers  # noqa: PLC0415 - the same
         from emulator.simt.engine import Settings  # noqa: PLC0415 - the same

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from emulator.nv.reports import FindingKind, MachineReport
+from emulator.shared.machines import OpenMachines
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from emulator.ir.library import Sanitizers
     from emulator.nv.machine.kernel import NvKernel
+    from emulator.nv.profiles import Link
     from emulator.shared.surprises import Rejections
 
 __all__ = ["FindingKind", "MachineReport", "open_machine"]
@@ -39,6 +41,7 @@ def open_machine(
     report: Path | None = None,
     surprises: Mapping[str, object] | None = None,
     rejections: Rejections | None = None,
+    link: Link | None = None,
 ) -> NvKernel:
     """Return the kernel of a machine with an emulated GPU for each architecture; "sm_90" if there is none.
 
@@ -52,6 +55,7 @@ def open_machine(
       instructions are.
     - `surprises` says what fails that works on a healthy machine (`emulator.shared.surprises`).
     - `rejections` are values of quirks that the machine rejects (`emulator.shared.surprises`).
+    - `link` is how several GPUs reach each other's video memory; None: they do not.
 
     Raises `UnsupportedError` for an unknown profile or `driver`.
 
@@ -78,23 +82,26 @@ def open_machine(
         settings=settings,
         report=report,
         rejections=rejections,
+        link=link,
     )
     machine.surprises.table = surprises or {}
     return NvKernel(machine)
 
 
 _PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
-_OPTIONS = ("native", "bar256", "checked")
+_OPTIONS = ("native", "bar256", "checked", "pcie", "apart")
 
 
 @dataclass(frozen=True, slots=True)
 class NvVariant:
     """What a variant's name selects."""
 
-    profile: str = "sm_90"
+    profiles: tuple[str, ...] = ("sm_90",)
+    """An architecture for each GPU."""
     branch: str = "580"
     options: frozenset[str] = frozenset()
-    """Those of `_OPTIONS`: a kernel driver that filters no ioctls, BAR1 of 256 MiB, all sanitizers."""
+    """Those of `_OPTIONS`: a kernel driver that filters no ioctls, BAR1 of 256 MiB, all sanitizers, peers
+    over PCIe, no peers."""
 
 
 def hint() -> str:
@@ -102,9 +109,10 @@ def hint() -> str:
     from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and only for errors
 
     return (
-        f"an emulated GPU is named by an architecture ({', '.join(_PROFILES)}), a driver branch "
-        f"({', '.join(map(str, BRANCHES))}), {', '.join(map(repr, _OPTIONS))}, each at most once, joined by "
-        "'+': nv-emu:sm_120, nv-emu:sm_90+595, nv-emu:sm_86+bar256, nv-emu:sm_90+580+native"
+        f"an emulated machine is named by its GPUs ({', '.join(_PROFILES)}; several are in one machine), "
+        f"and at most once each by a driver branch ({', '.join(map(str, BRANCHES))}), "
+        f"{', '.join(map(repr, _OPTIONS))}, joined by '+': nv-emu:sm_120, nv-emu:sm_90+595, "
+        "nv-emu:sm_86+bar256, nv-emu:sm_90+sm_90+pcie"
     )
 
 
@@ -112,37 +120,41 @@ def check_variant(variant: str | None) -> NvVariant:
     """Return what a variant names.
 
     None and "" name the default, "sm_90+580". Raises `UsageError`, whose hint lists the valid names, if a
-    part is unknown or repeated.
+    part is unknown, or repeated and no architecture.
     """
     from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - loaded when a machine is opened
 
     parts = [part for part in (variant or "").split("+") if part]
-    profiles = [part for part in parts if part.startswith("sm_")]
+    profiles = tuple(part for part in parts if part in _PROFILES)
     branches = [part for part in parts if part.isdigit()]
-    rest = [part for part in parts if part not in {*profiles, *branches, *_OPTIONS}]
-    known = {*_PROFILES, *map(str, BRANCHES)}
-    if rest or len(profiles) > 1 or len(branches) > 1 or not known.issuperset(profiles + branches):
-        raise UsageError(f"no emulated GPU is called {variant!r}\nhint: {hint()}")
     options = frozenset(parts).intersection(_OPTIONS)
-    return NvVariant((profiles or ["sm_90"])[0], (branches or ["580"])[0], options)
+    known = len(profiles) + len(branches) + len(options) == len(parts) and options != {"pcie", "apart"}
+    if not known or len(branches) > 1 or not {*map(str, BRANCHES)}.issuperset(branches):
+        raise UsageError(f"no emulated GPU is called {variant!r}\nhint: {hint()}")
+    return NvVariant(profiles or ("sm_90",), (branches or ["580"])[0], options)
 
 
 def open_variant(variant: str | None, rejections: Rejections | None = None) -> NvKernel:
     """Return the kernel of an emulated machine.
 
-    The parts of a variant are joined by "+": an architecture (`_PROFILES`); a driver branch such as "570";
+    The parts of a variant are joined by "+": an architecture for each GPU; a driver branch such as "570";
     "native" for an emulated kernel driver that does not filter ioctls; "bar256" for a GPU without resizable
-    BAR; "checked" for running kernels with all sanitizers. Without a variant it is "sm_90+580". The seed, the
-    report and further checks come from the configuration. `rejections` are values of quirks that the machine
-    rejects. Raises `UsageError` as `check_variant`.
+    BAR; "checked" for running kernels with all sanitizers; "pcie" for GPUs that reach each other over PCIe
+    where they would over NVLink, "apart" for GPUs that do not reach each other. Without a variant it is
+    "sm_90+580". The seed, the report and further checks come from the configuration. `rejections` are values
+    of quirks that the machine rejects. Raises `UsageError` as `check_variant`.
     """
-    from emulator.ir.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
-    from emulator.nv.profiles import SMALL_BAR1  # noqa: PLC0415 - the same
+    return _open_machine(check_variant(variant), rejections)
 
-    parts = check_variant(variant)
+
+def _open_machine(parts: NvVariant, rejections: Rejections | None) -> NvKernel:
+    """Return the kernel of a new machine of a variant."""
+    from emulator.ir.library import Sanitizers  # noqa: PLC0415 - loaded when a machine is opened
+    from emulator.nv.profiles import SMALL_BAR1, link_of  # noqa: PLC0415 - the same
+
     checked = "checked" in parts.options or config().emu_checked
     return open_machine(
-        parts.profile,
+        *parts.profiles,
         driver=parts.branch,
         filtered="native" not in parts.options,
         bar1_bytes=SMALL_BAR1 if "bar256" in parts.options else None,
@@ -150,4 +162,17 @@ def open_variant(variant: str | None, rejections: Rejections | None = None) -> N
         checks=Sanitizers.all(in_step=False) if checked else None,
         report=config().emu_report,
         rejections=rejections,
+        link=None if "apart" in parts.options else link_of(parts.profiles, pcie="pcie" in parts.options),
     )
+
+
+class NvMachines:
+    """Returns a machine for each open of a device, as `OpenMachines` says. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._open: OpenMachines[NvVariant, NvKernel] = OpenMachines(_open_machine)
+
+    def __call__(self, text: str | None, rejections: Rejections | None = None) -> NvKernel:
+        """Return the kernel of a variant's machine; the parameters and errors are those of `open_variant`."""
+        variant = check_variant(text)
+        return self._open.kernel(variant, rejections, gpus=len(variant.profiles))

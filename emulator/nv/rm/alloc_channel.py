@@ -37,6 +37,7 @@ from emulator.nv.rm.objects import (
     RmChannel,
     RmMemory,
     RmObject,
+    T,
     VaSpaceObject,
     find,
 )
@@ -69,7 +70,7 @@ def make_group(
         raise wrong(f"engineType {params.engineType:#x} is not present; there are {engines}")
     if params.hObjectError or params.hObjectEccError or params.bIsCallingContextVgpuPlugin:
         raise wrong(f"only hVASpace and engineType are known: {params}")
-    space = find(client, params.hVASpace, VaSpaceObject, "hVASpace") if params.hVASpace else None
+    space = _own(client, params.hVASpace, VaSpaceObject, "hVASpace", parent) if params.hVASpace else None
     needs = () if space is None else (space,)
     return ChannelGroup(handle=handle, cls=cls, engine=params.engineType, vaspace=space, needs=needs)
 
@@ -86,7 +87,7 @@ def make_ctxshare(
         raise wrong("subcontexts are for the graphics engine")
     if params.flags not in tuple(CtxshareFlags) or params.subctxId:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"flags or subctxId of {params} are not known")
-    space = find(client, params.hVASpace, VaSpaceObject, "hVASpace")
+    space = _own(client, params.hVASpace, VaSpaceObject, "hVASpace", parent)
     number = parent.next_subcontext if params.flags == CtxshareFlags.SUBCONTEXT_ASYNC else 0
     parent.next_subcontext += 1
     NV_CTXSHARE_ALLOCATION_PARAMETERS.store(block, subctxId=number)
@@ -119,7 +120,7 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
         cls=cls,
         ring_va=params.gpFifoOffset,
         entries=params.gpFifoEntries,
-        userd=_userd(client, params),
+        userd=_userd(client, parent, params),
         notifier=_notifier(client, params),
         engine=parent.engine,
         subcontext=0 if share is None else share.subcontext,
@@ -150,11 +151,19 @@ def _share(client: Client, group: ChannelGroup, params: NV_CHANNEL_ALLOC_PARAMS)
     return share
 
 
-def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[RmMemory, int]:
+def _own(client: Client, handle: int, kind: type[T], what: str, parent: RmObject) -> T:
+    """Return an object as `find`. Raises `RmRefused`, too, if it belongs to another GPU than `parent`."""
+    found = find(client, handle, kind, what)
+    if found.gpu is not parent.gpu:
+        raise RmRefused(NvStatus.INVALID_OBJECT_PARENT, f"{what}: {found} belongs to {found.gpu}")
+    return found
+
+
+def _userd(client: Client, parent: RmObject, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[RmMemory, int]:
     """Return the memory of a channel's user area, and the offset in it. Raises `RmRefused`."""
     if any(params.hUserdMemory[1:]) or any(params.userdOffset[1:]):
         raise wrong("only the first user area is used")
-    memory = find(client, params.hUserdMemory[0], RmMemory, "hUserdMemory")
+    memory = _own(client, params.hUserdMemory[0], RmMemory, "hUserdMemory", parent)
     offset = params.userdOffset[0]
     if offset % USERD_BYTES or offset + USERD_BYTES > memory.size:
         raise wrong(f"userdOffset {offset:#x} is not aligned to {USERD_BYTES} or outside the memory")

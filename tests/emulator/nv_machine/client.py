@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import MAP_FIXED, MAP_SHARED, PROT_NONE, address_of
@@ -126,9 +126,13 @@ class Client:
     seed: int = 0
     checks: Any = None
     bar1_bytes: int | None = None
+    shared: Any = field(default=None, repr=False)
+    """The kernel of a machine with several GPUs; None: open a machine with one."""
+    index: int = 0
+    """The GPU of the machine that it uses."""
 
     def __post_init__(self) -> None:
-        self.kernel = open_machine(
+        self.kernel = self.shared or open_machine(
             self.profile,
             seed=self.seed,
             driver=self.driver,
@@ -137,12 +141,13 @@ class Client:
             bar1_bytes=self.bar1_bytes,
         )
         self.machine = self.kernel.machine
+        self.card = self.machine.gpus[self.index]
         self.structs = self.machine.structs
-        self.next_va = WINDOW
+        self.next_va = WINDOW + self.index * WINDOW_BYTES
         self.next_window = 0x10_0000_0000
-        self.generation = self.machine.gpus[0].profile.generation
+        self.generation = self.card.profile.generation
         self.reserved = self.kernel.mmap(
-            WINDOW_BYTES, va=WINDOW, prot=PROT_NONE, flags=0x22 | MAP_FIXED | 0x4000
+            WINDOW_BYTES, va=self.next_va, prot=PROT_NONE, flags=0x22 | MAP_FIXED | 0x4000
         )
 
     def escape(self, fd: int, escape: int, block: bytearray) -> None:
@@ -213,7 +218,7 @@ class Client:
 
     def nodes(self) -> Client:
         self.ctl = self.kernel.open("/dev/nvidiactl")
-        self.gpu = self.kernel.open("/dev/nvidia0")
+        self.gpu = self.kernel.open(self.card.node)
         self.uvm_fd = self.kernel.open("/dev/nvidia-uvm")
         self.uvm_fd2 = self.kernel.open("/dev/nvidia-uvm")
         self.register_fd(self.gpu)
@@ -227,7 +232,7 @@ class Client:
     def objects(self) -> Client:
         self.root = 0
         self.root = self.alloc(0, RmClass.NV01_ROOT_CLIENT)
-        params = rm_classes.NV0080_ALLOC_PARAMETERS(deviceId=0, hClientShare=self.root)
+        params = rm_classes.NV0080_ALLOC_PARAMETERS(deviceId=self.index, hClientShare=self.root)
         self.device = self.alloc(self.root, RmClass.NV01_DEVICE_0, params)
         self.subdevice = self.alloc(
             self.device, RmClass.NV20_SUBDEVICE_0, rm_classes.NV2080_ALLOC_PARAMETERS()
@@ -256,7 +261,7 @@ class Client:
         cls = cls or self.generation.usermode[0]
         params = rm_classes.NV_HOPPER_USERMODE_A_PARAMS(bBar1Mapping=bar1) if cls >= 0xC661 else None
         page = self.alloc(self.subdevice, cls, params)
-        fd = self.map_fd(self.subdevice, page, USERMODE_BYTES, "/dev/nvidia0")
+        fd = self.map_fd(self.subdevice, page, USERMODE_BYTES, self.card.node)
         try:
             return self.kernel.mmio(fd, USERMODE_BYTES, 0)
         finally:
@@ -288,7 +293,7 @@ class Client:
     ) -> int:
         if fd is None:
             fd = self.kernel.open(path)
-            if path == "/dev/nvidia0":
+            if path != "/dev/nvidiactl":
                 self.register_fd(fd)
         kind = rm.nv_ioctl_nvos33_parameters_with_fd
         params = rm.NVOS33_PARAMETERS(
@@ -348,7 +353,7 @@ class Client:
         handle = self.alloc(self.device, cls, self.memory_params(size, system=system, **fields))
         va = self.next_va
         self.next_va += -(-size // (64 << 10)) * (64 << 10) + (64 << 10)
-        fd = self.map_fd(self.device, handle, size, "/dev/nvidiactl" if system else "/dev/nvidia0")
+        fd = self.map_fd(self.device, handle, size, "/dev/nvidiactl" if system else self.card.node)
         got = self.kernel.mmap(size, fd=fd, va=va, flags=MAP_SHARED | MAP_FIXED)
         self.kernel.close(fd)
         if gpu:
