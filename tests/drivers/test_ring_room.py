@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hcq
-from drivers.amd.driver import AmdDriver
 from drivers.nv.driver import NvDriver
 from hcq.config import override, read
 from hcq.driver import QueueKind
 from hcq.hardware import BufferSpec, Place
 from hcq.registry import wrap
-from tests.support.amd.script import Script as AmdScript
-from tests.support.amd.scripted import ScriptedKernel as AmdKernel
+from tests.drivers.amd.opened import emulated, opened, paused
 from tests.support.nv.scripted import ScriptedKernel as NvKernel
 
 if TYPE_CHECKING:
@@ -40,18 +38,13 @@ def stopped(name: str) -> Iterator[tuple[Queue, Callable[[], None]]]:
             kernel = NvKernel()
             device = wrap(NvDriver("nv", lambda _: kernel).open(0, None), validate=True)
         else:
-            kernel = AmdKernel(AmdScript(gpus=(target,)))
-            device = wrap(AmdDriver("amd", lambda _: kernel, lasting=False).open(0, None), validate=True)
+            kernel = emulated(target)
+            device = wrap(opened(kernel), validate=True, emulated=True)
         queue = device.compute if QueueKind(kind) is QueueKind.COMPUTE else device.copies[0]
     if target == "nv":
         kernel.doorbell.stalled, go = True, kernel.doorbell.resume
     else:
-        engine = kernel.queues[device.driver.ring(queue.kind, 0).queue.number]  # type: ignore[attr-defined]
-        engine.active = False
-
-        def go() -> None:
-            engine.active = True
-            kernel.run()
+        go = paused(kernel, device.driver.ring(queue.kind, 0).queue.number)  # type: ignore[attr-defined]
 
     with device:
         yield queue, go

@@ -21,8 +21,7 @@ from hcq.config import Config, variables
 from hcq.doctor import SharedName, examine
 from hcq.driver import DeviceInfo
 from hcq.errors import UnsupportedError, UsageError
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
+from tests.drivers.amd.opened import emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,20 +152,19 @@ KFD, RENDER = "/dev/kfd", "/dev/dri/renderD128"
 @pytest.mark.parametrize(
     ("script", "missing", "cure"),
     [
-        ({"missing": {KFD: errno.ENOENT}}, (KFD, "ENOENT"), "modprobe amdgpu"),
-        ({"missing": {KFD: errno.EACCES}}, (KFD, "EACCES"), "usermod -aG render"),
-        ({"missing": {KFD: errno.EPERM}}, (KFD, "EPERM"), "--group-add render"),
-        ({"missing": {RENDER: errno.EACCES}}, (RENDER, "EACCES"), "usermod -aG render"),
-        ({"gpus": ("gfx1030",)}, ("gfx1030", "compile target only"), "driven are gfx942"),
-        ({"gpus": ("gfx1300",)}, ("gfx_target_version 130000",), "driven are gfx942"),
-        ({"version": (1, 6)}, ("version 1.6",), "Linux 6.1"),
-        ({"gpus": ()}, ("the kernel's topology lists no GPU",), "vfio-pci"),
+        ({f"open {KFD}": errno.ENOENT}, (KFD, "ENOENT"), "modprobe amdgpu"),
+        ({f"open {KFD}": errno.EACCES}, (KFD, "EACCES"), "usermod -aG render"),
+        ({f"open {KFD}": errno.EPERM}, (KFD, "EPERM"), "--group-add render"),
+        ({f"open {RENDER}": errno.EACCES}, (RENDER, "EACCES"), "usermod -aG render"),
+        ("gfx1030", ("gfx1030", "compile target only"), "driven are gfx942"),
+        ("gfx1300", ("gfx_target_version 130000",), "driven are gfx942"),
+        ({"list */nodes": ["0"]}, ("the kernel's topology lists no GPU",), "vfio-pci"),
     ],
 )
 def test_an_amd_gpu_that_cannot_be_opened_has_a_cure(
-    script: dict[str, Any], missing: tuple[str, ...], cure: str
+    script: str | dict[str, Any], missing: tuple[str, ...], cure: str
 ):
-    kernel = ScriptedKernel(Script(**script))
+    kernel = emulated(script) if isinstance(script, str) else emulated(table=script)
     (found,) = diagnosed(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
     assert (found.name, found.present) == ("amd", False)
     assert all(word in found.missing for word in missing), found.missing
@@ -174,7 +172,7 @@ def test_an_amd_gpu_that_cannot_be_opened_has_a_cure(
 
 
 def test_each_amd_gpu_that_can_be_opened_is_listed_with_its_target():
-    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx90a", "gfx942")))
+    kernel = emulated("gfx1100", "gfx90a", "gfx942")
     found = diagnosed(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
     present = [device for device in found if device.present]
     assert [(device.name, device.arch) for device in present] == [("amd:0", "gfx1100"), ("amd:2", "gfx942")]
@@ -185,7 +183,7 @@ def test_each_amd_gpu_that_can_be_opened_is_listed_with_its_target():
     "gpus", [("gfx90a", "gfx1100"), ("gfx1100", "gfx90a"), ("gfx1300", "gfx1100", "gfx90a")]
 )
 def test_a_gpu_that_is_refused_is_named_beside_one_that_opens(gpus: tuple[str, ...]):
-    kernel = ScriptedKernel(Script(gpus=gpus))
+    kernel = emulated(*gpus)
     found = diagnosed(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
     assert [device.name for device in found] == [f"amd:{index}" for index in range(len(gpus))]
     assert [device.present for device in found] == [name == "gfx1100" for name in gpus]

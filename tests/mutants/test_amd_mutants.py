@@ -11,6 +11,7 @@ from drivers.amd.encode_aql import call_of, inline_words, units
 from drivers.amd.layouts import aql, events, kfd, pm4
 from hcq.driver import QueueKind
 from tests.drivers.amd.golden import GOLDEN
+from tests.drivers.amd.opened import emulated
 from tests.drivers.amd.opened import opened as opened_driver
 from tests.drivers.amd.rig import opened, read
 from tests.mutants.amd import structures
@@ -18,8 +19,7 @@ from tests.mutants.amd.packets import Aql, Pm4, Sdma, change
 from tests.mutants.amd.planted.wire import WIRES
 from tests.mutants.interpose import Interposer
 from tests.mutants.sites import DELETE, OPERATIONS, Mutant
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
+from tests.support.hooked import HookedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,11 +124,11 @@ def test_an_omitted_wait_of_a_stream_does_not_move_the_rest() -> None:
     assert packets(stream, changed) == [(0, 7), (14, 7)]
 
 
-class Listening(ScriptedKernel):
+class Listening(HookedKernel):
     """Describes every ioctl before it replies."""
 
-    def __init__(self, script: Script | None = None) -> None:
-        super().__init__(script)
+    def __init__(self, linux: str = "6.12") -> None:
+        super().__init__(emulated(linux=linux).inner)
         self.described: list[tuple[Call, bytes, list[bytes]]] = []
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
@@ -139,9 +139,9 @@ class Listening(ScriptedKernel):
         return super().ioctl(fd, request, argument)
 
 
-@pytest.mark.parametrize("version", [(1, 11), (1, 17)])
-def test_every_ioctl_of_the_driver_has_a_structure_of_its_size(version: tuple[int, int]) -> None:
-    kernel = Listening(Script(version=version))
+@pytest.mark.parametrize("linux", ["6.1", "6.12"])
+def test_every_ioctl_of_the_driver_has_a_structure_of_its_size(linux: str) -> None:
+    kernel = Listening(linux)
     device = opened_driver(kernel)
     device.ring(QueueKind.COMPUTE, 0)
     device.close()
@@ -163,7 +163,7 @@ def test_gpus_that_memory_is_mapped_to_are_fields() -> None:
     opened_driver(kernel).close()
     maps = [blocks for call, _, blocks in kernel.described if call.name == "MAP_MEMORY_TO_GPU"]
     assert maps
-    gpu = kernel.script.gpu_id(0).to_bytes(4, "little")
+    gpu = kernel.machine.gpus[0].gpu_id.to_bytes(4, "little")
     assert all(blocks == [gpu] for blocks in maps)
 
 

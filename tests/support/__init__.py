@@ -1,5 +1,5 @@
 """What tests of several folders share.
 
-`amd_golden`: golden texts of AMD instructions. `nv` and `amd`: scripted kernel drivers, which answer what a
-driver asks and compute nothing (`scripted`: what both share). `host_time`: host time of the drivers on them.
+`hooked`: emulated kernels that fail a call or change a reply. `amd_golden`: golden texts of AMD instructions.
+`nv`, `scripted`: a scripted kernel driver of NVIDIA. `host_time`: host time of the drivers.
 """

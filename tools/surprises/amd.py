@@ -80,7 +80,7 @@ def _card(driver: str) -> dict[str, object]:
     return card("0000:03:00.0", driver, vendor=0x1002, kind=0x030000, event="PCI_ID=1002:744C")
 
 
-def _property(name: str, value: int) -> Callable[[bytes], bytes]:
+def with_property(name: str, value: int) -> Callable[[bytes], bytes]:
     """Return a function that replaces a number in a file of properties."""
 
     def change(text: bytes) -> bytes:
@@ -245,17 +245,17 @@ ROWS: Final = (
     ),
     Row(
         name="unsupported-target", what="a GPU that is not driven (an integrated one, an old one)",
-        at_open={f"read {_NODE}/properties": _property("gfx_target_version", 100306)},
+        at_open={f"read {_NODE}/properties": with_property("gfx_target_version", 100306)},
         error=UnsupportedError, cause="gfx1036", evidence="gfx1036", cure="gfx1100",
     ),
     Row(
         name="topology", what="properties that cannot be true (another KFD module)",
-        at_open={f"read {_NODE}/properties": _property("simd_per_cu", 0)}, error=HcqError,
+        at_open={f"read {_NODE}/properties": with_property("simd_per_cu", 0)}, error=HcqError,
         cause="the topology cannot be true", evidence="simd_per_cu 0", cure="hint: .*kernel module",
     ),
     Row(
         name="no-render-node", what="a GPU without a render node",
-        at_open={f"read {_NODE}/properties": _property("drm_render_minor", 0)}, error=UnsupportedError,
+        at_open={f"read {_NODE}/properties": with_property("drm_render_minor", 0)}, error=UnsupportedError,
         cause="has no render node", evidence="the topology names none", cure="pass /dev/dri through",
     ),
     Row(

@@ -268,6 +268,7 @@ def _device(gpu: KfdGpu) -> bytes:
     """Return drm_amdgpu_info_device of a GPU; fields that no profile states are 0."""
     profile = gpu.profile
     return drm.drm_amdgpu_info_device.pack(
+        ids_flags=drm.IDS_FLAGS_FUSION if profile.target.apu else 0,
         device_id=profile.device_id,
         chip_rev=profile.revision,
         external_rev=profile.revision + 1,

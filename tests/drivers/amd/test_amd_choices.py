@@ -14,9 +14,7 @@ from drivers.amd.layouts.pm4_generations import RELEASE
 from drivers.amd.packets import Pm4Words
 from drivers.amd.quirks import parse
 from hcq.driver import QueueKind
-from tests.drivers.amd.opened import driver_of
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
+from tests.drivers.amd.opened import driver_of, emulated
 
 
 @pytest.mark.parametrize(
@@ -58,14 +56,13 @@ def test_an_interrupt_is_the_same_with_every_choice() -> None:
 @pytest.mark.parametrize("gpu", ["gfx1100", "gfx942"])
 def test_the_host_data_path_is_flushed_before_each_doorbell_by_choice(gpu: str) -> None:
     for text, flushes in (("default", False), ("hdp=flush", True)):
-        kernel = ScriptedKernel(Script(gpus=(gpu,)))
+        kernel = emulated(gpu)
         with contextlib.closing(driver_of(kernel).open(0, None, choices=parse(text))) as made:
-            before = len(kernel.hdp_flushes)
+            before = kernel.machine.hdp_flushes
             ring = made.ring(QueueKind.COPY, 0)
             ring.send((0,) * 8)
-            assert (len(kernel.hdp_flushes) > before) is flushes
-        assert set(kernel.hdp_flushes) == ({1} if flushes else set())
-        assert kernel.leaks() == []
+            assert (kernel.machine.hdp_flushes > before) is flushes
+        assert kernel.held() == {}
 
 
 @pytest.mark.parametrize(
@@ -89,18 +86,18 @@ def test_the_host_data_path_is_flushed_before_each_doorbell_by_choice(gpu: str) 
     ],
 )
 def test_rings_have_the_chosen_size(text: str, gpu: str, check: Any) -> None:
-    kernel = ScriptedKernel(Script(gpus=(gpu,)))
+    kernel = emulated(gpu)
     with contextlib.closing(driver_of(kernel).open(0, None, choices=parse(text))) as made:
         assert check(made)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_system_memory_and_exceptions_follow_the_choice() -> None:
     for text, wanted in (("default", True), ("system_uncached=false+runtime=setup", False)):
-        kernel = ScriptedKernel()
+        kernel = emulated()
         with contextlib.closing(driver_of(kernel).open(0, None, choices=parse(text))) as made:
-            own = [one.flags for one in kernel.buffers.values() if one.flags & MemFlags.GTT]
+            own = [one.flags for one in kernel.machine.gpus[0].handles.values() if one.flags & MemFlags.GTT]
             assert {bool(flags & MemFlags.UNCACHED) for flags in own} == {wanted}
             assert all(flags & MemFlags.COHERENT for flags in own)
             assert (made.process.no_exceptions == "") is wanted
-            assert kernel.runtime_enabled is wanted
+            assert kernel.process.runtime is wanted

@@ -1,11 +1,14 @@
-"""Faults as the kernel reports them, sleeping and waking, and what becomes of a device afterwards."""
+"""Faults as the kernel reports them, sleeping and waking, and what becomes of a device afterwards.
+
+Not here: the messages of each kind of fault (`tools.surprises.amd`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,33 +17,36 @@ from drivers.amd.driver import AmdDriver
 from drivers.amd.layouts import aql
 from drivers.amd.layouts.events import (
     EventType,
+    MemoryError_,
     QueueException,
     ResetCause,
     ResetType,
     kfd_hsa_hw_exception_data,
     kfd_hsa_memory_exception_data,
 )
+from emulator.amd.reports import MemoryFault
+from emulator.shared.surprises import After
 from hcq.driver import BufferSpec, QueueKind
-from hcq.errors import BringUpError, DeviceFault, DriverError, FaultKind, SignalTimeout, UnsupportedError
-from tests.drivers.amd.opened import HOST, driver_of, image, machine, opened
+from hcq.errors import BringUpError, DeviceFault, DriverError, FaultKind, UnsupportedError
+from tests.drivers.amd.opened import HOST, driver_of, emulated, image, machine, opened
 from tests.limits import HANG_S
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
 from tools.bringup.amd.kernels import image as wild
 
-GPU_ID = Script().gpu_id(0)
+if TYPE_CHECKING:
+    from tests.support.hooked import HookedKernel
 
 
-def test_a_device_without_a_fault_reports_none():
-    with contextlib.closing(opened(ScriptedKernel())) as device:
-        assert device.fault() is None
+def page_fault(kernel: HookedKernel, va: int, *, writes: bool = False, mapped: bool = False) -> None:
+    """Report a page fault of GPU 0, and stop its queues."""
+    fault = MemoryFault(va, "made by a test", writes=writes, not_present=not mapped)
+    kernel.machine.memory_fault(kernel.machine.gpus[0].queues[0], fault)
 
 
 def test_a_page_fault_names_address_access_and_the_nearest_memory():
-    kernel = ScriptedKernel()
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         memory = device.alloc(4096, BufferSpec())
-        kernel.page_fault(GPU_ID, memory.va + 12, write=True)
+        page_fault(kernel, memory.va + 12, writes=True)
         report = device.fault()
         assert report is not None
         assert (report.kind, report.va, report.access) == (FaultKind.PAGE_FAULT, memory.va, "write")
@@ -49,48 +55,34 @@ def test_a_page_fault_names_address_access_and_the_nearest_memory():
         assert device.fault() is report, "a fault is sticky"
 
 
-def test_an_access_to_freed_memory_says_so():
-    kernel = ScriptedKernel()
+def test_a_read_of_freed_memory_says_so():
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         memory = device.alloc(4 << 20, BufferSpec())
         device.free(memory)
-        kernel.page_fault(GPU_ID, memory.va + 8192)
+        page_fault(kernel, memory.va + 8192)
         report = device.fault()
         assert report is not None
         assert "which was freed" in report.nearest
         assert report.access == "read"
 
 
-@pytest.mark.parametrize(
-    ("va", "write", "told"),
-    [(0, False, "null pointer"), (0x7000_0000_0000, True, "read-only")],
-)
-def test_a_page_fault_says_why(va: int, write: bool, told: str):  # noqa: FBT001 - a parameter of the test
-    kernel = ScriptedKernel()
+def test_a_store_to_read_only_memory_says_so():
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
-        kernel.page_fault(GPU_ID, va, write=write, mapped=bool(va))
+        page_fault(kernel, 0x7000_0000_0000, writes=True, mapped=True)
         report = device.fault()
         assert report is not None
-        assert told in report.message
+        assert "read-only" in report.message
 
 
-def test_a_fault_of_another_gpu_is_not_this_ones():
-    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx1100")))
-    driver = driver_of(kernel)
-    with (
-        contextlib.closing(driver.open(0, None)) as first,
-        contextlib.closing(driver.open(1, None)) as second,
-    ):
-        kernel.page_fault(GPU_ID + 1, 0x1000_0000)
-        assert first.fault() is None
-        assert second.fault() is not None
-
-
-def test_memory_errors_are_named():
-    kernel = ScriptedKernel()
+def test_memory_errors_are_resets():
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
-        data = kfd_hsa_memory_exception_data(gpu_id=GPU_ID, ErrorType=2)
-        kernel.report(EventType.MEMORY, data.to_bytes())
+        data = kfd_hsa_memory_exception_data(
+            gpu_id=device.gpu.gpu_id, ErrorType=MemoryError_.POISON_CONSUMED
+        )
+        kernel.process.events.fire(EventType.MEMORY, data.to_bytes())
         report = device.fault()
         assert report is not None
         assert (report.kind, "corrupt" in report.message) == (FaultKind.RESET, True)
@@ -98,15 +90,15 @@ def test_memory_errors_are_named():
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_reset_is_reported_and_that_of_the_whole_gpu_is_final(whole: bool):  # noqa: FBT001 - a parameter of the test
-    kernel = ScriptedKernel()
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         data = kfd_hsa_hw_exception_data(
             reset_type=ResetType.WHOLE_GPU if whole else ResetType.PER_ENGINE,
             reset_cause=ResetCause.GPU_HANG,
             memory_lost=whole,
-            gpu_id=GPU_ID,
+            gpu_id=device.gpu.gpu_id,
         )
-        kernel.report(EventType.HW_EXCEPTION, data.to_bytes())
+        kernel.process.events.fire(EventType.HW_EXCEPTION, data.to_bytes())
         report = device.fault()
         assert report is not None
         assert report.kind is (FaultKind.RESET if whole else FaultKind.HANG)
@@ -115,14 +107,14 @@ def test_a_reset_is_reported_and_that_of_the_whole_gpu_is_final(whole: bool):  #
             device.recover()
             assert device.fault() is None
             return
-        queues = len(kernel.queues)
+        queues = len(kernel.process.queues)
         with pytest.raises(UnsupportedError, match="start a new process"):
             device.recover()
-        assert (len(kernel.queues), device.fault()) == (queues, report), "nothing was touched"
+        assert (len(kernel.process.queues), device.fault()) == (queues, report), "nothing was touched"
 
 
 def test_exceptions_of_a_queue_are_decoded():
-    kernel = ScriptedKernel()
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         ring = device.ring(QueueKind.COMPUTE, 1)
         bit = 1 << QueueException.WAVE_ILLEGAL_INSTRUCTION - 1
@@ -137,41 +129,8 @@ def test_exceptions_of_a_queue_are_decoded():
         assert device.fault() is None
 
 
-@pytest.mark.parametrize("kind", [None, QueueKind.COPY])
-def test_a_copy_queue_that_the_kernel_reports_is_a_fault_at_once(kind: QueueKind | None):
-    """None: the driver's own copy queue, which uploads code."""
-    kernel = ScriptedKernel()
-    with contextlib.closing(opened(kernel)) as device:
-        ring = device._uploader.ring if kind is None else device.ring(kind, 0)
-        kernel.queues[ring.queue.number].active = False
-        text = f"method on SDMA queue {ring.queue.number} of gfx1100:0 (exception 20): no packet"
-        kernel.told = ("SDMA queue 7 of gfx1100:0 is at its start: nothing", "race on host: of others", text)
-        if kind is None:
-            with pytest.raises(DeviceFault) as caught:
-                device.load(image("gfx1100"))
-            assert caught.value.report is device.fault()
-        report = device.fault()
-        assert report is not None
-        assert (report.kind, report.queue) == (FaultKind.QUEUE_ERROR, ring.queue.label)
-        assert report.reports == ("race on host: of others", text)
-        device.recover()
-        assert device.fault() is None
-        device.load(image("gfx1100"))
-
-
-@pytest.mark.slow
-def test_a_copy_queue_that_an_emulated_gpu_stops_is_a_fault_with_its_report():
-    with hcq.open("amd-emu") as device:
-        driver: Any = device.driver
-        driver._uploader.ring.send((0xFF,) * 8)
-        with pytest.raises(DeviceFault, match=r"exception PACKET_UNSUPPORTED(?s:.*)the copy queue stopped"):
-            device.load(image("gfx1100"))
-        device.recover()
-        device.load(image("gfx1100"))
-
-
 def test_a_report_on_another_queue_is_kept_for_its_fault():
-    kernel = ScriptedKernel()
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         kernel.told = ("mmu fault on compute queue 12 of gfx1100:0: a write",)
         assert device.fault() is None
@@ -182,7 +141,7 @@ def test_a_report_on_another_queue_is_kept_for_its_fault():
 
 
 def test_an_aql_queue_that_firmware_stopped_is_reported():
-    kernel = ScriptedKernel(Script(gpus=("gfx942",)))
+    kernel = emulated("gfx942")
     with contextlib.closing(opened(kernel)) as device:
         ring = device.ring(QueueKind.COMPUTE, 0)
         shared = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
@@ -193,8 +152,95 @@ def test_an_aql_queue_that_firmware_stopped_is_reported():
         assert (report.kind, "work-group too large" in report.message) == (FaultKind.BAD_PACKET, True)
 
 
+def test_scratch_is_given_to_new_aql_queues_again():
+    kernel = emulated("gfx942")
+    with contextlib.closing(opened(kernel)) as device:
+        device.load(image("gfx942", scratch=True))
+        ring = device.ring(QueueKind.COMPUTE, 0)
+        before = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
+        assert before.compute_tmpring_size
+        assert before.scratch_backing_memory_location % 256 == 0
+        assert before.scratch_backing_memory_byte_size == before.scratch_resource_descriptor[2]
+        ring.queue.inactive[0] = 1
+        assert device.fault() is not None
+        device.recover()
+        after = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
+        assert after == before
+        assert kernel.machine.process.queue(ring.queue.number, errno.EINVAL).active
+
+
+def test_the_host_wakes_threads_that_sleep():
+    kernel = emulated()
+    with contextlib.closing(opened(kernel)) as device:
+        device.signal_written(0)
+        assert "SET_EVENT" not in kernel.calls, "nobody sleeps"
+        device._events._sleepers = 1
+        device.signal_written(0)
+        assert "SET_EVENT" in kernel.calls
+        device._events._sleepers = 0
+
+
+def test_a_wait_during_which_the_device_is_closed_ends():
+    kernel = emulated()
+    driver = AmdDriver("amd", lambda _: kernel)
+    device = driver.open(0, None)
+    inner = kernel.ioctl
+
+    def closing(fd: int, request: int, argument: bytearray | int) -> int:
+        kernel.ioctl = inner  # type: ignore[method-assign]  # the kernel is the test's own
+        device.close()
+        return inner(fd, request, argument)
+
+    kernel.ioctl = closing  # type: ignore[method-assign]  # the same
+    device._events.sleep(0)
+    driver.close()
+    assert kernel.held() == {}
+
+
+def test_an_event_destroyed_while_others_sleep_is_no_error():
+    kernel = emulated()
+    with contextlib.closing(opened(kernel)) as device:
+        process = device.process
+        process.events.add(77)
+        with pytest.raises(DriverError, match="WAIT_EVENTS"):
+            device._events.sleep(0)
+        inner = kernel.ioctl
+
+        def closing(fd: int, request: int, argument: bytearray | int) -> int:
+            process.events.discard(77)
+            return inner(fd, request, argument)
+
+        process.events.add(77)
+        kernel.ioctl = closing  # type: ignore[method-assign]  # the kernel is the test's own
+        device._events.sleep(0)
+
+
+@pytest.mark.parametrize("kind", [None, QueueKind.COPY])
+def test_a_copy_queue_that_the_gpu_stops_is_a_fault_with_its_report(kind: QueueKind | None):
+    """None: the driver's own copy queue, which uploads code."""
+    kernel = emulated()
+    with contextlib.closing(opened(kernel)) as device:
+        ring = device._uploader.ring if kind is None else device.ring(kind, 0)
+        kernel.told = ("SDMA queue 7 of gfx1100:0 is at its start: nothing", "race on host: of others")
+        ring.send((0xFF,) * 8)
+        if kind is None:
+            told = r"exception PACKET_UNSUPPORTED(?s:.*)the copy queue stopped"
+            with pytest.raises(DeviceFault, match=told):
+                device.load(image("gfx1100"))
+        end = time.monotonic() + HANG_S
+        while (report := device.fault()) is None and time.monotonic() < end:
+            time.sleep(1e-3)
+        assert report is not None
+        assert (report.kind, report.queue) == (FaultKind.QUEUE_ERROR, ring.queue.label)
+        assert report.reports[0] == "race on host: of others"
+        assert f"SDMA queue {ring.queue.number} of gfx1100:0" in report.reports[1]
+        device.recover()
+        assert device.fault() is None
+        device.load(image("gfx1100"))
+
+
 def test_a_recovered_device_runs_and_its_memory_stays():
-    with machine() as (kernel, device):
+    with machine() as (_, device):
         a, b = device.alloc(4096, HOST), device.alloc(4096, HOST)
         a.host()[:] = b"x" * 4096
         program = device.load(image("gfx1100"))
@@ -210,39 +256,7 @@ def test_a_recovered_device_runs_and_its_memory_stays():
         compute = device.compute
         commands = compute.record().exec(program, program.args(a, 1), groups=(1, 1, 1), threads=(1, 1, 1))
         compute.submit(commands).wait(timeout_s=HANG_S)
-        assert sum(len(one.launches) for one in kernel.queues.values()) == 1
-
-
-def test_scratch_is_given_to_new_aql_queues_again():
-    kernel = ScriptedKernel(Script(gpus=("gfx942",)))
-    with contextlib.closing(opened(kernel)) as device:
-        device.load(image("gfx942", scratch=True))
-        ring = device.ring(QueueKind.COMPUTE, 0)
-        before = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
-        assert before.compute_tmpring_size
-        assert before.scratch_backing_memory_location % 256 == 0
-        assert before.scratch_backing_memory_byte_size == before.scratch_resource_descriptor[2]
-        ring.queue.inactive[0] = 1
-        assert device.fault() is not None
-        device.recover()
-        after = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
-        assert after == before
-        assert kernel.queues[ring.queue.number].active
-
-
-def test_new_queues_that_do_not_run_leave_the_device_faulted():
-    """Linux keeps a process off the GPU after a page fault."""
-    kernel = ScriptedKernel()
-    with contextlib.closing(opened(kernel)) as device:
-        device._prove_s = 0.0
-        device.ring(QueueKind.COPY, 0)
-        kernel.page_fault(GPU_ID, 0x1000_0000)
-        report = device.fault()
-        for _ in range(2):
-            with pytest.raises(BringUpError, match=r"(?s)do not run.*hint: .*until it ends"):
-                device.recover()
-            assert device.fault() is report
-    assert kernel.leaks() == []
+        assert a.host().cast("I")[0] == 1
 
 
 @pytest.mark.slow
@@ -255,133 +269,59 @@ def test_an_emulated_gpu_refuses_to_recover_once_its_threads_stand_still():
         )
         with pytest.raises(DeviceFault, match="0x5ead00000"):
             device.compute.submit(commands).wait(timeout_s=HANG_S)
-        spent = time.thread_time()
-        with pytest.raises(BringUpError, match=r"(?s)do not run.*hint: .*until it ends"):
-            device.recover()
+        report, spent = device.driver.fault(), time.thread_time()
+        for _ in range(2):
+            with pytest.raises(BringUpError, match=r"(?s)do not run.*hint: .*until it ends"):
+                device.recover()
+            assert device.driver.fault() is report
         assert time.thread_time() - spent < 50
 
 
 def test_recovery_succeeds_where_the_kernel_lets_new_queues_run():
-    kernel = ScriptedKernel(Script(evict_for_good=False))
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
-        kernel.page_fault(GPU_ID, 0x1000_0000)
+        page_fault(kernel, 0x1000_0000)
         assert device.fault() is not None
+        kernel.machine.gpus[0].evicted = ""  # Linux keeps a process off the GPU
         device.recover()
         assert device.fault() is None
 
 
-@pytest.mark.parametrize("number", [errno.ETIME, errno.EIO])
-def test_a_queue_that_cannot_be_destroyed_leaves_the_device_faulted(number: int):
-    kernel = ScriptedKernel()
+@pytest.mark.parametrize("refusal", [After(errno.ETIME), errno.EIO])
+def test_a_queue_that_cannot_be_destroyed_leaves_the_device_faulted(refusal: object):
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         device.ring(QueueKind.COMPUTE, 0).queue.exceptions[0] = 1
         report = device.fault()
-        kernel.script.refuse["DESTROY_QUEUE"] = number
+        kernel.machine.surprises.table = {"DESTROY_QUEUE": refusal}
         with pytest.raises(DriverError, match="DESTROY_QUEUE"):
             device.recover()
         assert device.fault() is report
-        del kernel.script.refuse["DESTROY_QUEUE"]
-        for queue in kernel.queues.values():
-            if number == errno.ETIME:  # the kernel gave it up all the same
-                for buffer in queue.used:
-                    buffer.users -= 1
-                break
+        kernel.machine.surprises.table = {}
         device.recover()
         assert device.fault() is None
 
 
-def test_a_wait_that_a_fault_ends_raises_it():
-    with machine() as (kernel, device):
-        signal = device.signal(label="never")
-        queue = device.compute
-        queue.submit(queue.record().wait(signal.at(1)))
-        kernel.page_fault(GPU_ID, 0xDEAD_0000)
-        with pytest.raises(DeviceFault, match="0xdead0000"):
-            device.sync()
-
-
-def test_a_wait_that_times_out_says_where_the_ring_stands():
-    with machine() as (_, device):
-        signal = device.signal(host_set=True, label="gate")
-        queue = device.compute
-        point = queue.submit(queue.record().wait(signal.at(1)))
-        with pytest.raises(SignalTimeout, match=r"compute 0: read \d+ of \d+ words"):
-            point.wait(timeout_s=0.01)
-        signal.value = 1
-        point.wait(timeout_s=HANG_S)
-
-
-def test_the_host_wakes_threads_that_sleep():
-    kernel = ScriptedKernel()
-    with contextlib.closing(opened(kernel)) as device:
-        device.signal_written(0)
-        assert not any(call.startswith("SET_EVENT") for call in kernel.calls), "nobody sleeps"
-        device._events._sleepers = 1
-        device.signal_written(0)
-        assert any(call.startswith("SET_EVENT") for call in kernel.calls)
-        device._events._sleepers = 0
-
-
 def test_a_sleeping_thread_waits_for_the_events_of_all_devices():
-    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx1201")))
+    kernel = emulated("gfx1100", "gfx1201")
     driver = driver_of(kernel)
     with (
         contextlib.closing(driver.open(0, None)) as first,
         contextlib.closing(driver.open(1, None)) as second,
     ):
-        other = second._events.signal
-        kernel.events[other].fired = True
+        events = kernel.process.events
+        events.set(events.table[second._events.signal])
         first._events.sleep(0)
-        assert not kernel.events[other].fired
+        assert not events.table[second._events.signal].signalled
 
 
-def test_a_wait_during_which_the_device_is_closed_ends():
-    kernel = ScriptedKernel()
-    driver = AmdDriver("amd", lambda _: kernel)
-    device = driver.open(0, None)
-    inner = kernel.ioctl
-
-    def closing(fd: int, request: int, argument: bytearray | int) -> int:
-        kernel.ioctl = inner  # type: ignore[method-assign]  # the scripted kernel is the test's own
-        device.close()
-        return inner(fd, request, argument)
-
-    kernel.ioctl = closing  # type: ignore[method-assign]  # the same
-    device._events.sleep(0)
-    driver.close()
-    assert kernel.leaks() == []
-
-
-def test_an_event_destroyed_while_others_sleep_is_no_error():
-    kernel = ScriptedKernel()
-    with contextlib.closing(opened(kernel)) as device:
-        process = device.process
-        process.events.add(77)
-        with pytest.raises(DriverError, match="WAIT_EVENTS"):
-            device._events.sleep(0)
-        inner = kernel.ioctl
-
-        def closing(fd: int, request: int, argument: bytearray | int) -> int:
-            process.events.discard(77)
-            return inner(fd, request, argument)
-
-        process.events.add(77)
-        kernel.ioctl = closing  # type: ignore[method-assign]  # the scripted kernel is the test's own
-        device._events.sleep(0)
-
-
-def test_a_refused_priority_leaves_the_queue_as_it_was_and_recovery_keeps_one():
-    kernel = ScriptedKernel()
+def test_recovery_keeps_the_priority_of_a_queue():
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         queue = device.ring(QueueKind.COMPUTE, 0).queue
-        kernel.script.refuse["UPDATE_QUEUE"] = errno.EINVAL
-        with pytest.raises(DriverError, match="UPDATE_QUEUE"):
-            device.set_priority(QueueKind.COMPUTE, 0, 2)
-        assert queue.level == 0
-        del kernel.script.refuse["UPDATE_QUEUE"]
         device.set_priority(QueueKind.COMPUTE, 0, 2)
         queue.exceptions[0] = 1
         assert device.fault() is not None
         device.recover()
         assert queue.level == 2
-    assert kernel.leaks() == []
+    assert kernel.held() == {}

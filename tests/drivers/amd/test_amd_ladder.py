@@ -1,4 +1,4 @@
-"""The AMD ladder on the scripted kernel: every rung, what a failing one leaves behind, the command line."""
+"""The AMD ladder on emulated GPUs: every rung, what a failing one leaves behind, the command line."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from drivers.amd.queues import Packets
 from drivers.amd.quirks import ALTERNATIVES, DEFAULT, AmdQuirks
 from drivers.kernel_trace import traced
 from hcq.errors import DriverError, UnsupportedError
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
+from tests.drivers.amd.opened import PROFILES, emulated
 from tools.bringup import command
 from tools.bringup.amd.bench import Bench
 from tools.bringup.amd.evidence import line, memory
@@ -29,37 +28,38 @@ from tools.bringup.rung import FAULT, LAUNCH, NODES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.hooked import HookedKernel
     from tools.bringup.checks import Facts
     from tools.bringup.rung import Rung
 
 BY_NUMBER = {rung.number: rung for rung in RUNGS}
 
 
-def climb(rung: Rung, kernel: ScriptedKernel, choices: AmdQuirks = DEFAULT) -> Facts:
+def climb(rung: Rung, kernel: HookedKernel, choices: AmdQuirks = DEFAULT) -> Facts:
     """Run one rung; afterwards nothing is held."""
     bench = Bench(kernel, choices, dry=True)
     with bench.stack:
         facts: Facts = rung.run(bench)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
     return facts
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: str(rung.number))
-def test_each_rung_passes_against_the_script_and_leaves_nothing(rung: Rung):
-    assert climb(rung, ScriptedKernel())
+def test_each_rung_passes_on_an_emulated_gpu_and_leaves_nothing(rung: Rung):
+    assert climb(rung, emulated())
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("gpu", ["gfx942", "gfx942-cpx", "gfx1151", "gfx1201"])
 @pytest.mark.parametrize("number", [4, 8, 13, 14, 15, 17, 18, 21, 23])
 def test_rungs_that_differ_by_target_pass_on_the_others(gpu: str, number: int):
-    assert climb(BY_NUMBER[number], ScriptedKernel(Script(gpus=(gpu,))))
+    assert climb(BY_NUMBER[number], emulated(gpu))
 
 
 def test_several_dies_are_driven_by_aql_packets():
-    facts = climb(BY_NUMBER[16], ScriptedKernel(Script(gpus=("gfx942",))))
+    facts = climb(BY_NUMBER[16], emulated("gfx942"))
     assert facts["packets"] == Packets.AQL.name
-    assert climb(BY_NUMBER[16], ScriptedKernel())["packets"] == Packets.PM4.name
+    assert climb(BY_NUMBER[16], emulated())["packets"] == Packets.PM4.name
 
 
 @pytest.mark.sampled(13)
@@ -70,7 +70,7 @@ def test_several_dies_are_driven_by_aql_packets():
 )
 def test_each_doubtful_value_runs_where_it_is_tried(rung: Rung, name: str, value: Any):
     gpu = "gfx942-cpx" if name in {"single_xcc", "aql_eop", "aql_overlap"} else "gfx1100"
-    climb(rung, ScriptedKernel(Script(gpus=(gpu,))), replace(DEFAULT, **{name: value}))
+    climb(rung, emulated(gpu), replace(DEFAULT, **{name: value}))
 
 
 def test_every_doubtful_value_is_tried_at_some_rung():
@@ -92,30 +92,30 @@ def test_every_rung_needs_only_rungs_that_run_before():
      (9, "MAP_MEMORY_TO_GPU"), (11, "CREATE_EVENT"), (12, "CREATE_QUEUE"), (16, "CREATE_QUEUE")],
 )  # fmt: skip
 def test_a_refused_call_fails_the_rung_that_makes_it_first(number: int, call: str):
-    kernel = ScriptedKernel(Script(refuse={call: errno.EIO}))
+    kernel = emulated(table={call: errno.EIO})
     with pytest.raises(DriverError, match=call):
         climb(BY_NUMBER[number], kernel)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_a_gpu_that_is_not_driven_stops_at_its_topology():
     with pytest.raises(UnsupportedError, match="gfx90a"):
-        climb(BY_NUMBER[3], ScriptedKernel(Script(gpus=("gfx90a",))))
+        climb(BY_NUMBER[3], emulated("gfx90a"))
 
 
 def test_a_gpu_that_is_not_there_is_named():
-    bench = Bench(ScriptedKernel(), DEFAULT, index=3, dry=True)
+    bench = Bench(emulated(), DEFAULT, index=3, dry=True)
     with bench.stack, pytest.raises(RungError, match="lists 1 GPUs, number 3"):
         BY_NUMBER[3].run(bench)
 
 
 def test_a_queue_that_does_not_run_leaves_its_ring_decoded():
-    kernel = ScriptedKernel()
+    kernel = emulated()
     bench = Bench(kernel, DEFAULT, dry=True, signal_s=0.0)
     with bench.stack:
         ring = bench.ring(Packets.SDMA)
-        for queue in kernel.queues.values():
-            queue.evicted = True
+        for queue in kernel.process.queues:
+            queue.percentage = 0
         from tools.bringup.amd import rungs_queues
 
         words = rungs_queues.SdmaEncoder(bench.context).fence(bench.slot()[0].va, 0x1234)
@@ -131,16 +131,18 @@ def test_a_queue_that_does_not_run_leaves_its_ring_decoded():
 
 @pytest.mark.slow
 def test_the_fault_rung_reports_the_address_and_what_recover_says():
-    facts = climb(BY_NUMBER[FAULT], ScriptedKernel())
+    facts = climb(BY_NUMBER[FAULT], emulated())
     assert "another" in str(facts["recovered"])
-    forgiving = climb(BY_NUMBER[FAULT], ScriptedKernel(Script(evict_for_good=False)))
+    kernel = emulated()
+    kernel.after["DESTROY_QUEUE"] = lambda _: setattr(kernel.machine.gpus[0], "evicted", "")
+    forgiving = climb(BY_NUMBER[FAULT], kernel)
     assert forgiving["recovered"] == "new queues, memory kept"
 
 
 def test_calls_are_named_in_the_trace(tmp_path: Path):
     path = tmp_path / "trace.txt"
     trace = Trace(path, line)
-    bench = Bench(traced(ScriptedKernel(), trace.note), DEFAULT, dry=True)
+    bench = Bench(traced(emulated(), trace.note), DEFAULT, dry=True)
     with bench.stack:
         BY_NUMBER[12].run(bench)
     trace.close()
@@ -167,7 +169,7 @@ def test_a_child_prints_its_result(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_second_process_runs_on_the_same_gpu(tmp_path: Path):
-    bench = Bench(ScriptedKernel(), replace(DEFAULT, order="release"), index=1, kernels=tmp_path)
+    bench = Bench(emulated(), replace(DEFAULT, order="release"), index=1, kernels=tmp_path)
     options = command.parse(bench.store_again()[3:])
     assert (options.vendor, options.device, options.choices) == (AMD, 1, "order=release")
     assert options.kernels == tmp_path
@@ -183,7 +185,7 @@ def test_every_kernel_is_built_for_every_driven_target(arch: str):
 
 @pytest.mark.parametrize(("gpu", "apu"), [("gfx1100", False), ("gfx1103", True)])
 def test_the_render_node_says_whether_it_is_an_apu(gpu: str, apu: bool):  # noqa: FBT001 - a parameter
-    facts = climb(BY_NUMBER[4], ScriptedKernel(Script(gpus=(gpu,))))
+    facts = climb(BY_NUMBER[4], emulated(gpu))
     assert facts["apu"] is apu
-    small = climb(BY_NUMBER[8], ScriptedKernel(Script(gpus=(gpu,), large_bar=apu)))
+    small = climb(BY_NUMBER[8], emulated(gpu if apu else replace(PROFILES[gpu], visible_bytes=0)))
     assert str(small["visible"]).startswith("0x" if apu else "none")

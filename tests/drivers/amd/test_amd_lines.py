@@ -15,9 +15,8 @@ from drivers.amd.layouts.events import QueueException
 from drivers.elf import Elf
 from hcq.driver import QueueKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.drivers.amd.opened import image, opened
+from tests.drivers.amd.opened import emulated, image, opened
 from tests.guests import build
-from tests.support.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +115,7 @@ def test_malformed_debug_sections_are_an_error_that_says_so():
 def test_a_fault_names_kernel_and_line_of_the_program_counter_that_is_reported(
     make: Callable[[], bytes], source: str
 ):
-    kernel = ScriptedKernel()
+    kernel = emulated()
     with contextlib.closing(opened(kernel)) as device:
         slots = (ArgSlot("out", ArgKind.POINTER, 0, 8, "w"), ArgSlot("n", ArgKind.INT, 8, 4))
         program = device.load(KernelImage(name="k", arch="gfx1100", code=make(), args=slots, kernarg_size=16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +11,20 @@ import pytest
 from drivers.amd.aql_ring import AqlRing
 from drivers.amd.encode_aql import INLINE, MAX_INLINE
 from drivers.amd.layouts import aql, pm4, sdma
-from drivers.amd.queues import RING_BYTES, Packets
 from drivers.amd.ring import AmdRing
 from drivers.kernel import view_at
+from emulator.amd.reports import MemoryFault
+from hcq.config import override
 from hcq.driver import QueueKind
 from hcq.errors import DeviceFault, UsageError
-from tests.drivers.amd.opened import opened
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
+from tests.drivers.amd.opened import emulated, opened, paused
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.amd.device import AmdDevice
-    from tests.support.amd.scripted_engine import Engine
+    from tests.support.hooked import HookedKernel
 
 NOP = pm4.NOP_ONE_DWORD
 
@@ -31,38 +32,46 @@ NOP = pm4.NOP_ONE_DWORD
 class Rig:
     """A ring on a device, and the queue behind it."""
 
-    def __init__(self, kernel: ScriptedKernel, device: AmdDevice, ring: Any) -> None:
+    def __init__(self, kernel: HookedKernel, device: AmdDevice, ring: Any) -> None:
         self.kernel, self.device, self.ring = kernel, device, ring
-
-    @property
-    def engine(self) -> Engine:
-        return self.kernel.queues[self.ring.queue.number]
-
-    @property
-    def words(self) -> memoryview:
-        return self.ring.queue.ring.view.cast("I")
+        self.words: memoryview = ring.queue.ring.view.cast("I")
+        self.size = len(self.words) // (aql.PACKET_WORDS if isinstance(ring, AqlRing) else 1)
 
     def stop(self) -> None:
         """Let the queue read nothing until `go`."""
-        self.engine.active = False
-
-    def go(self) -> None:
-        self.engine.active = True
-        self.kernel.run()
+        self.go = paused(self.kernel, self.ring.queue.number)
 
     def age(self, units: int) -> None:
         """Go on as if so many words, or packets, had been written and read."""
-        self.ring._put = self.engine.done = self.engine._written = units
+        run = self.kernel.machine.runs[self.kernel.process.queue(self.ring.queue.number, 0)]
+        there = run._ring
+        there.fetched = there.target = there._published = units * len(self.words) // self.size
+        index = units % self.size if there.rules.wraps else units << self.ring.__dict__.get("_shift", 0)
+        self.ring._put, self.ring.queue.read_pointer[0] = units, index
         self.ring._limit = 0  # look first
-        self.engine._publish()
+
+    def send(self, words: array[int]) -> None:
+        """Send words, and wait until the queue has read them."""
+        self.ring.send(words)
+        end = time.monotonic() + HANG_S
+        while self.ring.read() != self.ring.taken and time.monotonic() < end:
+            assert self.device.fault() is None
+            time.sleep(1e-4)
+
+    def packet(self, index: int) -> Any:
+        """Return the vendor packet at an index of the ring."""
+        at = index % self.size * aql.PACKET_WORDS
+        return aql.Pm4Ib.from_words(self.words[at : at + aql.PACKET_WORDS].tolist())
 
 
 def _rig(gpu: str, kind: QueueKind) -> Iterator[Rig]:
-    kernel = ScriptedKernel(Script(gpus=(gpu,)))
-    device = opened(kernel)
-    yield Rig(kernel, device, device.ring(kind, 0))
+    kernel = emulated(gpu)
+    with override(ring_bytes=1 << 14):
+        device = opened(kernel)
+        ring = device.ring(kind, 0)
+    yield Rig(kernel, device, ring)
     device.close()
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 @pytest.fixture
@@ -86,43 +95,40 @@ def nops(count: int) -> array[int]:
 
 
 def test_a_submission_lies_in_one_piece_and_the_rest_of_the_ring_is_nops(compute: Rig):
-    size = len(compute.words)
+    size = compute.size
     compute.age(3 * size + size - 10)
-    compute.ring.send(nops(12))
+    compute.send(nops(12))
     assert list(compute.words[size - 10 :]) == [NOP] * 10
     assert compute.words[:12].tolist() == nops(12).tolist()
-    assert compute.ring.taken == compute.engine.done == 4 * size + 12
-    assert compute.ring.stuck() == ""
+    assert compute.ring.taken == 4 * size + 12
 
 
 @pytest.mark.parametrize("count", [9, 10])
 def test_words_that_just_fit_before_the_end_are_not_moved(compute: Rig, count: int):
-    size = len(compute.words)
+    size = compute.size
     compute.age(size - 10)
-    compute.ring.send(nops(count))
+    compute.send(nops(count))
     assert compute.words[size - 10 : size - 10 + count].tolist() == nops(count).tolist()
-    compute.ring.send(nops(20))
-    assert compute.engine.done == size + 20
+    compute.send(nops(20))
+    assert compute.ring.taken == size + 20
 
 
 def test_pm4_pointers_count_words_beyond_32_bits(compute: Rig):
-    at = (1 << 32) - 8
-    compute.age(at)
-    compute.ring.send(nops(5))
-    compute.ring.send(nops(5))
-    assert compute.ring.queue.write_pointer[0] == compute.engine.done == (1 << 32) + 5
-    assert compute.ring.read() == compute.ring.taken
+    compute.age((1 << 32) - 8)
+    compute.send(nops(5))
+    compute.send(nops(5))
+    assert compute.ring.queue.write_pointer[0] == compute.ring.taken == (1 << 32) + 5
 
 
 def test_only_the_low_half_of_the_read_index_counts(compute: Rig):
+    compute.stop()
     compute.ring.send(nops(7))
-    assert compute.ring.queue.read_pointer[0] >> 32
+    compute.ring.queue.read_pointer[0] = 7 | 0xDEAD << 32
     assert compute.ring.read() == compute.ring.taken
 
 
-@pytest.mark.slow
 def test_a_full_ring_waits_until_there_is_room(compute: Rig):
-    size, asked = len(compute.words), []
+    size, asked = compute.size, []
     compute.stop()
     piece = compute.ring.words
     compute.ring.send(nops(9))
@@ -135,8 +141,7 @@ def test_a_full_ring_waits_until_there_is_room(compute: Rig):
 
     compute.ring.stalled = stalled
     compute.ring.send(array("I", (NOP,)) * piece)
-    assert asked == [piece + 1], "one word of a full ring stays free"
-    assert compute.ring.stuck() == ""
+    assert set(asked) == {piece + 1}, "one word of a full ring stays free"
 
 
 def test_an_error_of_stalled_ends_a_submission_with_nothing_sent(compute: Rig):
@@ -160,7 +165,8 @@ def test_a_fault_ends_the_wait_for_room(compute: Rig):
     compute.stop()
     for _ in range(2):
         compute.ring.send(array("I", (NOP,)) * compute.ring.words)
-    compute.kernel.page_fault(compute.device.gpu.gpu_id, 0x1234_5000)
+    machine = compute.kernel.machine
+    machine.memory_fault(machine.gpus[0].queues[0], MemoryFault(0x1234_5000, "made by a test"))
     with pytest.raises(DeviceFault, match="0x12345000"):
         compute.ring.send(nops(100))
 
@@ -169,7 +175,7 @@ def test_more_words_than_the_ring_takes_are_refused(compute: Rig, copy: Rig, sha
     for rig in (compute, copy, shared):
         with pytest.raises(UsageError, match="larger than the ring takes"):
             rig.ring.send(array("I", bytes(4 * (rig.ring.words + 16))))
-        assert rig.ring.taken in (0, rig.engine.done)
+        assert rig.ring.taken in (0, rig.ring.read())
 
 
 def fences(count: int, va: int = 0) -> array[int]:
@@ -181,26 +187,25 @@ def fences(count: int, va: int = 0) -> array[int]:
 
 def test_sdma_pointers_count_bytes_and_the_end_of_the_ring_is_zeros(copy: Rig):
     slot = copy.device._uploader._stage.va
-    size = len(copy.words)
+    size = copy.size
     copy.age((1 << 30) - 8)  # words: the pointers pass 32 bits with the next ones
     assert ((1 << 30) - 8) % size == size - 8
     copy.words[size - 8 :] = array("I", (0xFFFF_FFFF,)) * 8
-    copy.ring.send(fences(16, slot))
+    copy.send(fences(16, slot))
     assert list(copy.words[size - 8 :]) == [sdma.NOP_WORD] * 8
     assert copy.words[:16].tolist() == fences(16, slot).tolist()
     assert copy.ring.queue.write_pointer[0] == copy.ring.queue.read_pointer[0] == (1 << 32) + 64
     assert view_at(slot, 4).cast("I")[0] == 16
-    assert copy.ring.read() == copy.ring.taken == (1 << 30) + 16
+    assert copy.ring.taken == (1 << 30) + 16
 
 
 def test_an_sdma_ring_is_never_quite_full(copy: Rig):
     slot = copy.device._uploader._stage.va
-    size = len(copy.words)
     copy.stop()
-    for _ in range(size // 8192 - 1):
-        copy.ring.send(fences(8192, slot))
-    copy.ring.send(fences(8184, slot))
-    assert copy.ring.taken == size - 8
+    for _ in range(copy.size // 1024 - 1):
+        copy.ring.send(fences(1024, slot))
+    copy.ring.send(fences(1016, slot))
+    assert copy.ring.taken == copy.size - 8
     asked = []
 
     def stalled(until: int) -> None:
@@ -209,7 +214,7 @@ def test_an_sdma_ring_is_never_quite_full(copy: Rig):
 
     copy.ring.stalled = stalled
     copy.ring.send(fences(8, slot))
-    assert asked == [8]
+    assert set(asked) == {8}
 
 
 def vendor(words: int) -> array[int]:
@@ -237,33 +242,32 @@ def block_of(packet: Any) -> int:
 
 def test_inline_words_go_to_blocks_one_after_the_other(shared: Rig):
     assert isinstance(shared.ring, AqlRing)
-    size = RING_BYTES[Packets.AQL] // aql.PACKET_BYTES
-    shared.age(3 * size - 1)
-    shared.ring.send(vendor(3) + vendor(60))
-    first, second = shared.engine.packets[-2:]
+    shared.age(3 * shared.size - 1)
+    shared.send(vendor(3) + vendor(60))
+    first, second = shared.packet(-1), shared.packet(0)
     assert block_of(second) == block_of(first) + 4 * MAX_INLINE
     assert (first.IB_SIZE, second.IB_SIZE) == (3, 60)
     assert view_at(block_of(second), 240).cast("I")[59] == NOP
-    assert shared.ring.read() == shared.ring.taken == 3 * size + 1
+    assert shared.ring.taken == 3 * shared.size + 1
 
 
 def test_a_block_outlives_its_packet_in_the_ring(shared: Rig):
     """The read index may pass a packet before its PM4 words have run."""
-    size = RING_BYTES[Packets.AQL] // aql.PACKET_BYTES
-    shared.ring.send(vendor(3))
-    first = block_of(shared.engine.packets[-1])
+    shared.send(vendor(3))
+    first = block_of(shared.packet(0))
     later: set[int] = set()
-    for _ in range(size // 8):
-        shared.ring.send(vendor(1) * 8)
-        later |= {block_of(packet) for packet in shared.engine.packets[-8:] if isinstance(packet, aql.Pm4Ib)}
-    assert len(later) == size
+    for _ in range(shared.size // 8):
+        at = shared.ring.taken
+        shared.send(vendor(1) * 8)
+        later |= {block_of(shared.packet(at + i)) for i in range(8)}
+    assert len(later) == shared.size
     assert first not in later
     assert view_at(first, 12).cast("I").tolist() == [NOP] * 3
 
 
 def test_the_doorbell_of_an_aql_queue_is_the_last_packet(shared: Rig):
     rung: list[int] = []
-    shared.engine.announce = rung.append  # type: ignore[method-assign]  # the scripted queue is the test's own
+    shared.ring.queue.ring_doorbell = rung.append
     shared.ring.send(vendor(1) + vendor(1) + vendor(1))
     assert (shared.ring.queue.write_pointer[0], rung) == (3, [2])
 
@@ -287,9 +291,8 @@ def test_packets_are_published_after_their_bodies(shared: Rig):
 
 def test_a_full_aql_ring_waits_until_there_is_room(shared: Rig):
     shared.stop()
-    size = RING_BYTES[Packets.AQL] // aql.PACKET_BYTES
     for _ in range(4):
-        shared.ring.send(vendor(1) * (size // 4))
+        shared.ring.send(vendor(1) * (shared.size // 4))
     asked = []
 
     def stalled(until: int) -> None:
@@ -299,8 +302,7 @@ def test_a_full_aql_ring_waits_until_there_is_room(shared: Rig):
     shared.ring.stalled = stalled
     assert "read 0 of" in shared.ring.stuck()
     shared.ring.send(vendor(1))
-    assert asked == [1]
-    assert shared.ring.stuck() == ""
+    assert set(asked) == {1}
 
 
 def test_prebuilt_packets_are_copied_between_units(shared: Rig):
@@ -308,10 +310,11 @@ def test_prebuilt_packets_are_copied_between_units(shared: Rig):
     assert memory.view is not None
     packet = aql.BarrierAnd.pack(BARRIER=True)
     memory.view.cast("I")[:32] = array("I", (*packet, *packet))
+    shared.stop()
     shared.ring.send(vendor(1) + vendor(1), ((32, 2 << 48 | memory.va),))
-    kinds = [type(one).__name__ for one in shared.engine.packets]
-    names = [name for name in kinds if name in {"Pm4Ib", "BarrierAnd"}]
-    assert names == ["Pm4Ib", "BarrierAnd", "BarrierAnd", "Pm4Ib"]
+    kinds = [shared.words[aql.PACKET_WORDS * i] & 0xFF for i in range(shared.ring.taken)]
+    vendor_type, barrier = int(aql.Type.VENDOR_SPECIFIC), int(aql.Type.BARRIER_AND)
+    assert kinds == [vendor_type, barrier, barrier, vendor_type]
     shared.device.memories.free(memory)
 
 

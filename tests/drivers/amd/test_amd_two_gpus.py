@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,57 +12,55 @@ from drivers.kernel import MAP_ANONYMOUS, MAP_SHARED
 from hcq.device import Device
 from hcq.driver import BufferSpec
 from hcq.errors import UnsupportedError, UsageError
-from tests.drivers.amd.opened import HOST, driver_of, opened
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
+from tests.drivers.amd.opened import HOST, driver_of, emulated, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.hooked import HookedKernel
 
 PAIR = ("gfx1100", "gfx1100")
 
 
-@contextlib.contextmanager
-def pair(script: Script | None = None, second: int = 1) -> Iterator[tuple[ScriptedKernel, Device, Device]]:
-    kernel = ScriptedKernel(script or Script(gpus=PAIR))
-    driver = driver_of(kernel)
-    with Device(driver.open(0, None)) as a, Device(driver.open(second, None)) as b:
-        yield kernel, a, b
-    assert kernel.leaks() == []
-
-
 def test_memory_that_the_hardware_does_not_share_is_refused_with_the_way_around():
-    with pair(Script(gpus=PAIR, links=False)) as (_, a, b):
+    kernel = emulated(*PAIR, peers=False)
+    driver = driver_of(kernel)
+    with Device(driver.open(0, None)) as a, Device(driver.open(1, None)) as b:
         there = a.alloc(4096)
         with pytest.raises(
             UnsupportedError, match=r"(?s)amd:1 cannot reach the video memory of amd:0.*through host"
         ):
             there.map_to(b)
         a.alloc(4096, HOST).map_to(b)
+    assert kernel.held() == {}
+
+
+def user_pointers(kernel: HookedKernel) -> list[Any]:
+    """Return the allocations that show memory of this process."""
+    every = [one for gpu in kernel.machine.gpus for one in gpu.handles.values()]
+    return [one for one in every if one.flags & MemFlags.USERPTR]
 
 
 def test_devices_of_two_machines_share_nothing():
-    first, second = ScriptedKernel(), ScriptedKernel()
+    first, second = emulated(), emulated()
     with contextlib.closing(opened(first)) as a, contextlib.closing(opened(second)) as b:
         memory = a.alloc(4096, HOST)
         with pytest.raises(UnsupportedError, match="one process share memory"):
             b.map_peer(memory, a)
-    assert first.leaks() == second.leaks() == []
+    assert first.held() == second.held() == {}
 
 
 @pytest.mark.parametrize("owner_first", [True, False])
 def test_a_peer_and_an_owner_may_close_in_any_order(owner_first: bool):  # noqa: FBT001 - a parameter of the test
-    kernel = ScriptedKernel(Script(gpus=PAIR))
+    kernel = emulated(*PAIR)
     driver = driver_of(kernel)
     owner, peer = driver.open(0, None), driver.open(1, None)
     peer.map_peer(owner.alloc(4096, BufferSpec()), owner)
     for device in (owner, peer) if owner_first else (peer, owner):
         device.close()
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_memory_freed_by_its_owner_leaves_every_gpu():
-    kernel = ScriptedKernel(Script(gpus=PAIR))
+    kernel = emulated(*PAIR)
     driver = driver_of(kernel)
     with contextlib.closing(driver.open(0, None)) as owner, contextlib.closing(driver.open(1, None)) as peer:
         memory = owner.alloc(4096, BufferSpec())
@@ -70,51 +68,52 @@ def test_memory_freed_by_its_owner_leaves_every_gpu():
         owner.free(memory)
         with pytest.raises(UsageError, match="was not allocated by amd:0"):
             owner.free(memory)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_all_gpus_are_tied_before_exceptions_of_queues_are_asked_for():
-    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx1030", "gfx1201")))
+    kernel = emulated("gfx1100", "gfx1030", "gfx1201")
     driver = driver_of(kernel)
     with contextlib.closing(driver.open(0, None)), contextlib.closing(driver.open(2, None)):
         pass
-    names = [call.split()[0] for call in kernel.calls if call.startswith(("ACQUIRE", "RUNTIME"))]
+    names = [call for call in kernel.calls if call.startswith(("ACQUIRE", "RUNTIME"))]
     assert names == ["ACQUIRE_VM", "ACQUIRE_VM", "RUNTIME_ENABLE"]
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_two_devices_of_one_gpu_share_its_descriptor_and_host_memory():
-    kernel = ScriptedKernel()
+    kernel = emulated()
     driver = driver_of(kernel)
     host = kernel.mmap(65536, flags=MAP_SHARED | MAP_ANONYMOUS)
     with contextlib.closing(driver.open(0, None)) as a, contextlib.closing(driver.open(0, None)) as b:
         for device in (a, b):
             device.map_host(host.va, 65536)
-        shown = [one for one in kernel.buffers.values() if one.flags & MemFlags.USERPTR]
+        shown = user_pointers(kernel)
         assert len(shown) == 1
         a.unmap_host(host.va, 65536)
         assert shown[0].mapped, "the other device sees it still"
         b.unmap_host(host.va, 65536)
         assert not shown[0].mapped
-    assert [call.split()[0] for call in kernel.calls].count("ACQUIRE_VM") == 1
+    assert kernel.calls.count("ACQUIRE_VM") == 1
     kernel.munmap(host.va, 65536)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_host_memory_is_mapped_once_into_each_gpu():
-    kernel = ScriptedKernel(Script(gpus=PAIR))
+    kernel = emulated(*PAIR)
     driver = driver_of(kernel)
     host = kernel.mmap(65536, flags=MAP_SHARED | MAP_ANONYMOUS)
     with contextlib.closing(driver.open(0, None)) as a, contextlib.closing(driver.open(1, None)) as b:
         for device in (a, b):
             device.map_host(host.va, 65536)
-        (shown,) = [one for one in kernel.buffers.values() if one.flags & MemFlags.USERPTR]
-        assert (shown.mapped, shown.host, shown.va) == ([a.gpu.gpu_id, b.gpu.gpu_id], host.va, host.va)
+        (shown,) = user_pointers(kernel)
+        first, second = kernel.machine.gpus
+        assert (shown.mapped, shown.backing.host, shown.va) == ({first, second}, host.va, host.va)
         a.unmap_host(host.va, 65536)
-        assert shown.mapped == [b.gpu.gpu_id]
+        assert shown.mapped == {second}
         with pytest.raises(UsageError, match="not mapped into"):
             a.unmap_host(host.va, 65536)
         with pytest.raises(UsageError, match="whole pages"):
             a.map_host(host.va + 1, 4096)
     kernel.munmap(host.va, 65536)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}

@@ -1,4 +1,4 @@
-"""The AMD driver opens on every emulated machine: neither was written from the other."""
+"""Variants of emulated AMD machines; that the driver opens on each: `tests.drivers.amd.test_amd_bringup`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from emulator.amd.machine.machine import AmdMachine
     from emulator.amd.machine.runs import QueueRun
     from emulator.simt.engine import Settings
-
-
-@pytest.mark.parametrize("linux", ["6.1", "6.12", "6.12.107"])
-@pytest.mark.parametrize("name", ["gfx1100", "gfx1201", "gfx942"])
-def test_the_driver_opens_and_closes_without_a_refusal_or_a_leak(name: str, linux: str) -> None:
-    kernel = open_machine(name, linux=linux)
-    driver = AmdDriver("amd", lambda _: kernel, lasting=False)
-    (info,) = driver.enumerate()
-    assert (info.arch, info.compute_units) == (name, kernel.machine.gpus[0].profile.units)
-    driver.open(0, None).close()
-    assert [str(one) for one in kernel.machine.refusals] == []
-    assert [str(one) for one in kernel.reports] == []
-    assert kernel.machine.leaks == []
-    assert kernel.files == {}
 
 
 def test_the_driver_opens_two_gpus_of_one_machine() -> None:

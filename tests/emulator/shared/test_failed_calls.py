@@ -1,14 +1,11 @@
 """Every system call of the driver fails in turn on the emulated kernels: typed error, nothing leaked.
 
-Each test prints how many calls failed. The scripted kernels have the same tests for single parts of a driver
-(`tests.drivers.nv.test_nv_bringup`, `tests.drivers.amd.test_amd_bringup`); here whole devices of `hcq` run on
-kernels that also execute the work.
+Each test prints how many calls failed. Whole devices of `hcq` run on kernels that also execute the work.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
@@ -17,120 +14,33 @@ import pytest
 
 import hcq
 from drivers.amd.driver import AmdDriver
-from drivers.amd.layouts.kfd import Call, request
-from drivers.kernel import MAP_FIXED, PAGE, fail
 from drivers.nv.driver import NvDriver
 from emulator.amd.machine import Machines
 from emulator.nv.machine import open_variant
 from hcq.config import override
 from hcq.device import Device
+from hcq.driver import QueueKind
 from hcq.errors import FaultKind, FaultReport, HcqError
 from tests.conformance.kernels import image
 from tests.limits import HANG_S
+from tests.support.hooked import HookedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.kernel import Mapping, Mmio
-
 HOST = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 LARGE = 4 << 20
 """Bytes that get large pages."""
-WAIT_EVENTS = request(Call.WAIT_EVENTS, 24)
-MOST_POLLS = 3
-"""How often the call counts with which a driver polls: how many there are depends on the machine's load."""
 MACHINES = ["nv-emu", "nv-emu:sm_80+580+native", "amd-emu", "amd-emu:gfx942"]
 
 
-class FailingKernel:
-    """An emulated kernel of which call number `fail_at` fails; None: none does. It counts what is held."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self.fail_at: int | None = None
-        self.count = 0
-        self.failed = ""
-        """The call that failed; empty: none."""
-        self._fds: set[int] = set()
-        self._mapped: list[tuple[int, int]] = []
-        self._polls = 0
-
-    def start(self, fail_at: int | None) -> None:
-        """Let the call fail that has this number from now on; None: let none fail."""
-        self.failed, self._polls = "", 0
-        self.fail_at = None if fail_at is None else self.count + fail_at
-
-    def __getattr__(self, name: str) -> Any:  # what does not fail here
-        return getattr(self.inner, name)
-
-    def _enter(self, call: str, number: int, what: str) -> None:
-        self.count += 1
-        if self.count - 1 == self.fail_at:
-            self.failed = f"{call} {what}"
-            fail(call, number, what)
-
-    def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        self._enter("open", errno.EMFILE, path)
-        self._fds.add(fd := self.inner.open(path, flags))
-        return fd
-
-    def close(self, fd: int) -> None:
-        self.inner.close(fd)
-        self._fds.discard(fd)
-
-    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        self._polls += request == WAIT_EVENTS
-        if request != WAIT_EVENTS or self._polls <= MOST_POLLS:
-            self._enter("ioctl", errno.EIO, f"{request:#x}")
-        return self.inner.ioctl(fd, request, argument)
-
-    def mmap(self, size: int, *, va: int = 0, flags: int | None = None, **rest: int) -> Mapping:
-        self._enter("mmap", errno.ENOMEM, f"{size:#x} bytes")
-        found: Mapping = self.inner.mmap(size, va=va, flags=flags, **rest)
-        if flags is not None and flags & MAP_FIXED:
-            self._forget(found.va, size)
-        self._mapped.append((found.va, found.va + -(-size // PAGE) * PAGE))
-        return found
-
-    def munmap(self, va: int, size: int) -> None:
-        self.inner.munmap(va, size)
-        self._forget(va, size)
-
-    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        self._enter("mmap", errno.EAGAIN, f"registers at {offset:#x}")
-        return self.inner.mmio(fd, size, offset)
-
-    def _forget(self, va: int, size: int) -> None:
-        end = va + -(-size // PAGE) * PAGE
-        parts = [part for a, b in self._mapped for part in ((a, min(b, va)), (max(a, end), b))]
-        self._mapped = [(a, b) for a, b in parts if a < b]
-
-    def held(self) -> dict[str, int]:
-        """Return how much of each kind of resource the driver holds."""
-        found = {"descriptors": len(self._fds), "mapped bytes": sum(b - a for a, b in self._mapped)}
-        machine = self.inner.machine
-        if hasattr(machine, "clients"):  # NVIDIA
-            spaces = [file.uvm for file in self.inner.files.values() if file.uvm is not None]
-            mapped = [one.mapped for space in spaces for one in space.gpus.values()]
-            return found | {
-                "objects": sum(len(client.objects) for client in machine.clients.values()),
-                "pinned": len(machine.pinned),
-                "ranges": sum(len(space.ranges) for space in spaces),
-                "mappings of the GPU": sum(map(len, mapped)),
-                "video memory": sum(gpu.vram_used for gpu in machine.gpus),
-            }
-        for one in machine.process.leaks():
-            found[one.kind] = found.get(one.kind, 0) + 1
-        return found | {"host memory": machine.process.host_used}
-
-
-def kernel_of(name: str) -> FailingKernel:
+def kernel_of(name: str) -> HookedKernel:
     """Return the kernel of a new machine."""
     vendor, _, variant = name.partition(":")
-    return FailingKernel(open_variant(variant) if vendor == "nv-emu" else Machines()(variant))
+    return HookedKernel(open_variant(variant) if vendor == "nv-emu" else Machines()(variant))
 
 
-def opened(kernel: FailingKernel, index: int = 0) -> Device:
+def opened(kernel: HookedKernel, index: int = 0) -> Device:
     """Open a device as `hcq.open` does."""
     driver: Any = (
         NvDriver("nv-emu", lambda _: kernel, emulated=True)
@@ -165,16 +75,17 @@ def count(outcomes: dict[str, int], outcome: str) -> None:
     [
         *((name, 29) for name in MACHINES),
         *(pytest.param(name, 1, marks=pytest.mark.landing) for name in ("nv-emu", "amd-emu")),
+        *(pytest.param(name, 1, marks=pytest.mark.landing) for name in ("amd-emu:gfx942", "amd-emu:gfx1151")),
     ],
 )
 def test_each_call_that_fails_from_open_to_close_leaves_nothing(name: str, step: int) -> None:
-    def use(kernel: FailingKernel) -> None:
+    def use(kernel: HookedKernel) -> None:
         with contextlib.closing(opened(kernel)) as device:
             worked(device)
 
     probe = kernel_of(name)
     use(probe)
-    assert not any(probe.held().values())
+    assert not probe.held()
     outcomes: dict[str, int] = {}
     for number in range(0, probe.count, step):
         kernel = kernel_of(name)
@@ -185,7 +96,7 @@ def test_each_call_that_fails_from_open_to_close_leaves_nothing(name: str, step:
             count(outcomes, type(error).__name__)
         else:
             count(outcomes, "no error")
-        assert not any(kernel.held().values()), f"call {number} ({kernel.failed}) left {kernel.held()}"
+        assert not kernel.held(), f"call {number} ({kernel.failed}) left {kernel.held()}"
     tell(f"{name} opens, works and closes", outcomes)
 
 
@@ -252,11 +163,17 @@ def trimmed(device: Device) -> object:
     return device.trim()
 
 
+def queues(device: Device) -> object:
+    """Rings that the device has not made yet."""
+    return device.driver.ring(QueueKind.COMPUTE, 1), device.driver.ring(QueueKind.COPY, 1)
+
+
 PARTS: dict[str, Callable[[Device], object]] = {
     "large pages": lambda device: kept(device, LARGE, hcq.BufferSpec()),
     "visible memory": lambda device: kept(device, LARGE, hcq.BufferSpec(host_visible=True)),
     "host memory": lambda device: kept(device, LARGE, HOST),
     "trim": trimmed,
+    "queues": queues,
     "priority": priority,
     "export": exported,
     "import": imported,
@@ -270,7 +187,7 @@ FREES = ("FREE", "UNMAP")
 """Calls of the driver that give memory back: what the kernel does not take back is held until the close."""
 
 
-def driven(kernel: FailingKernel, device: Device, part: str) -> dict[str, int]:
+def driven(kernel: HookedKernel, device: Device, part: str) -> dict[str, int]:
     """Fail each call of a part in turn, until none is left; return the number of calls by their outcome.
 
     What fails raises a typed error and leaves the device as it was, but for what the kernel refused to free.
@@ -311,5 +228,5 @@ def test_each_call_that_fails_on_an_open_device_leaves_it_as_it_was(name: str, p
         if device.refusal is not None:
             device.recover()
         worked(device)
-    assert not any(kernel.held().values())
+    assert not kernel.held()
     tell(f"{part} of {name}", outcomes)

@@ -1,9 +1,9 @@
-"""Host time of launches and replays on the AMD driver, on the scripted kernel: Python time alone.
+"""Host time of launches and replays on the AMD driver, on the emulated kernel: Python time alone.
 
 The case "amd" measures PM4 queues, AQL queues, and the NVIDIA driver for comparison. The GPU's results are
 written outside the measured time, so each submission finds the previous one completed. No hardware is used.
 
-Not here: NVIDIA's case (`nv`). Next: `tests.support.amd.scripted`, the scripted kernel.
+Not here: NVIDIA's case (`nv`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from compiler.llvm import Machine, emit_object
 from drivers.amd.driver import AmdDriver
+from emulator.amd.engines.engines import AmdEngines
+from emulator.amd.machine import open_machine
+from emulator.simt.engine import Settings
+from hcq.config import config
 from hcq.device import Device
 from hcq.driver import QueueKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.support.amd.script import Script
-from tests.support.amd.scripted import ScriptedKernel
-from tests.support.host_time.finished import KERNELS, FinishedDevice
+from tests.support.host_time.finished import KERNELS, FinishedDevice, deaf
 from tests.support.host_time.nv import FinishedNv
 
 if TYPE_CHECKING:
@@ -39,11 +41,11 @@ attributes #0 = { "amdgpu-no-dispatch-ptr" "amdgpu-no-implicitarg-ptr" "amdgpu-n
 
 
 class FinishedAmd(FinishedDevice):
-    """AMD's driver on the scripted kernel."""
+    """AMD's driver on the emulated kernel, whose engines hear no doorbell."""
 
     def __init__(self, target: str) -> None:
-        self._kernel = ScriptedKernel(Script(gpus=(target,)))
-        driver = AmdDriver("amd", lambda _: self._kernel, lasting=False).open(0, None)
+        kernel = open_machine(target, engines=AmdEngines(Settings(cache=config().cache)))
+        driver = AmdDriver("amd", lambda _: kernel, lasting=False, emulated=True).open(0, None)
         device = Device(driver)
         code = emit_object(_TEXT, Machine("amdgcn-amd-amdhsa", target))
         slots = (
@@ -55,11 +57,7 @@ class FinishedAmd(FinishedDevice):
         super().__init__(device, device.load(image))
         self._ring = driver.ring(QueueKind.COMPUTE, 0)
         self.device.compute.submit(self.device.compute.record()).wait()
-        self._kernel.hardware.ignored |= {
-            queue.doorbell
-            for queue in self._kernel.queues.values()
-            if queue.ring[0] == self._ring.queue.ring.va
-        }
+        self._ring.queue.ring_doorbell = deaf
 
     def take(self) -> None:
         """Write the read pointer."""
@@ -72,7 +70,7 @@ def amd(bench: Bench) -> None:
     All devices are measured in turn; each AMD row states its time relative to NVIDIA's.
     """
     with ExitStack() as stack:
-        gpus = {f"{name}, scripted": stack.enter_context(FinishedAmd(name)) for name in TARGETS}
+        gpus = {f"{name}, emulated": stack.enter_context(FinishedAmd(name)) for name in TARGETS}
         beside = stack.enter_context(FinishedNv())
         cases: dict[str, Callable[[FinishedAmd | FinishedNv], Callable[[], None]]] = {
             "record + args + encode + ring, one kernel": lambda gpu: gpu.launcher(),
@@ -82,7 +80,7 @@ def amd(bench: Bench) -> None:
         for case, make in cases.items():
             runs = {name: (make(gpu), gpu.finish) for name, gpu in gpus.items()}
             bench.interleaved(
-                case, runs, beside=(make(beside), beside.finish), name="nv, scripted", samples=2000
+                case, runs, beside=(make(beside), beside.finish), name="nv, emulated", samples=2000
             )
 
 
