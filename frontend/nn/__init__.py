@@ -20,6 +20,7 @@ from frontend.nn.attention import (
     MultiheadAttention, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
     TransformerEncoderLayer,
 )  # fmt: skip
+from frontend.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from frontend.nn.functions import (
     CELU, ELU, GELU, GLU, SELU, BCELoss, BCEWithLogitsLoss, CosineSimilarity, CrossEntropyLoss, Flatten,
@@ -36,9 +37,7 @@ from frontend.nn.loss_layers import (
     MultiMarginLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )  # fmt: skip
-from frontend.nn.module import (
-    Module, ModuleDict, ModuleList, Parameter, ParameterDict, ParameterList, Sequential,
-)  # fmt: skip
+from frontend.nn.module import Module, Parameter
 from frontend.nn.normalisation import (
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
     InstanceNorm3d, LayerNorm, LayerNorm2d, LocalResponseNorm, RMSNorm,

@@ -21,8 +21,9 @@ from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
 from frontend.evaluation.modes import lowered
 from frontend.nn.checks import choice, count, count_of_layers, layer_input, placed
+from frontend.nn.containers import ModuleList
 from frontend.nn.layers import Dropout, Linear
-from frontend.nn.module import Module, ModuleList, in_training
+from frontend.nn.module import Module, in_training
 from frontend.nn.normalisation import LayerNorm
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError

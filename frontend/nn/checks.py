@@ -98,6 +98,15 @@ def _axes_at_least(layer: object, x: Tensor, least: int) -> None:
         raise UsageError(f"{type(layer).__name__} needs at least {least} axes, saw the shape {x.shape}")
 
 
+def check_values(layer: object, x: Tensor, groups: int) -> None:
+    """Raise `UsageError` where each of the `groups` normalised by its own statistics has one value alone."""
+    if x.numel() == groups > 0:
+        raise UsageError(
+            f"{type(layer).__name__}: the statistics of one value are no statistics, wanted more of each, "
+            f"saw the input {x.shape}\nhint: eval() lets a batch norm use its running statistics"
+        )
+
+
 def check_channels(layer: object, x: Tensor, channels: int) -> None:
     """Raise `UsageError` for an input of fewer than two axes, or whose axis 1 is not of size `channels`."""
     _axes_at_least(layer, x, 2)

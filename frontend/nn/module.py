@@ -9,9 +9,7 @@ Not here: saving (`nn.state`). Next: `layers`, `normalisation`, `recurrent`.
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 from compiler.dtype import DType, dtypes, promote
@@ -34,16 +32,21 @@ from frontend.evaluation.gradient_state import (
 from frontend.evaluation.plan import refuse
 from frontend.later import AT_ONCE, later
 from frontend.nn import state
-from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, NAMES, parts_of
+from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
-from hcq.names import AbsentNameError, nearest
+from hcq.names import nearest
 from hcq.tables import html_table, html_text
 
 if AT_ONCE:
     from frontend.autograd import hooks as marks
 else:
     marks = later("frontend.autograd.hooks")
+
+
+def _is_registered(t: Tensor) -> bool:
+    """Return whether a tensor is an `nn.Parameter`."""
+    return hasattr(t, "state") and t.state.parameter
 
 
 class Hooks:
@@ -99,6 +102,28 @@ class Module:
     def __init_subclass__(cls, **names: Any) -> None:
         super().__init_subclass__(**names)
         answer_class(cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. Raises `UsageTypeError` for what cannot stand for a parameter or module there."""
+        old = self.__dict__.get(name)
+        if value is not None and isinstance(old, (Tensor, Module)):
+            self._check_replacement(name, old, value)
+        super().__setattr__(name, value)
+
+    def _check_replacement(self, name: str, old: Any, value: Any) -> None:
+        """Raise `UsageTypeError` where a model would lose a parameter, buffer or module without a word."""
+        registered, wanted, hint = BUFFERS in self.__dict__, "", ""
+        if isinstance(old, Module):
+            if not (isinstance(value, Module) or (callable(value) and not registered)):
+                wanted = "a module"
+        elif registered and _is_registered(old):
+            if not (isinstance(value, Tensor) and _is_registered(value)):
+                wanted, hint = "an nn.Parameter", "\nhint: copy_() writes new values into the parameter"
+        elif (not registered or name in self.__dict__[BUFFERS]) and not isinstance(value, Tensor):
+            wanted = "a tensor"
+        if wanted:
+            own = f"{type(self).__name__}.{name}"
+            raise UsageTypeError(f"{own}: wanted {wanted} or None, saw {shown(value)}{hint}")
 
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Return `forward` of the arguments. Raises `UsageTypeError` for arguments that do not fit it."""
@@ -184,7 +209,7 @@ class Module:
 
     def forward(self, *args: Any, **names: Any) -> Any:  # noqa: ARG002 - a subclass uses them
         """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
-        near = nearest("forward", vars(type(self)))
+        near = nearest("forward", vars(type(self)).keys() - {"forward"})
         hint = f"\nhint: did you mean {near} to be forward?" if near else ""
         if isinstance(self, (list, dict)):
             hint = "\nhint: call its modules one by one, or make it a Sequential"
@@ -238,7 +263,7 @@ class Module:
         freezes stays one. `next` takes the list, too.
         """
         every: dict[int, tuple[str, Tensor]] = {}
-        for name, t in state.get_state_dict(self).items():
+        for name, t in state.models.without_buffers(self).items():
             every.setdefault(id(t), (name, t))
         found = [(name, t) for name, t in every.values() if t.dtype.is_float and is_parameter(t)]
         if undecided := [t for _, t in found if decided(t) is None]:
@@ -450,136 +475,6 @@ class Parameter(metaclass=_ParameterType):
         found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
         found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
         return listed(found)
-
-
-class Sequential(Module, list[Any]):
-    """A list of layers, or functions of one tensor, called one after the other.
-
-        nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-
-    An `OrderedDict` gives layers by name: they are attributes, too. Raises `UsageError` for a layer that
-    cannot be called, and `AttributeError` for the name of no layer.
-    """
-
-    def __init__(self, *layers: Any) -> None:
-        if len(layers) == 1 and isinstance(layers[0], OrderedDict):
-            self.__dict__[NAMES], layers = list(layers[0]), tuple(layers[0].values())
-        wrong = next((layer for layer in layers if not callable(layer)), None)
-        if wrong is not None:
-            hint = "\nhint: give layers one by one: Sequential(*layers)" if isinstance(wrong, list) else ""
-            raise UsageError(f"Sequential: wanted layers, saw one of type {type(wrong).__name__}{hint}")
-        kind = next((one for one in layers if isinstance(one, type) and issubclass(one, Module)), None)
-        if kind is not None:
-            name = kind.__name__
-            raise UsageError(f"Sequential: wanted layers, saw the class {name}; make one: {name}()")
-        super().__init__(layers)
-
-    def add_module(self, name: str, module: Module | None) -> None:
-        """Append a module under a name. Raises `UsageError` for None and for a name that is in use."""
-        names = [n for n, _ in parts_of(self)]
-        if module is None or name in names:
-            raise UsageError(
-                f"Sequential.add_module({name!r}): wanted a module and a name that is not in use"
-            )
-        self.__dict__[NAMES] = [*names[: len(self)], name]
-        self.append(module)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a layer by its name. Raises `AbsentNameError`."""
-        names = self.__dict__.get(NAMES, ())
-        if name not in names:
-            raise AbsentNameError(type(self).__name__, name, lambda: [("", names), ("", dir(self))])
-        return self[names.index(name)]
-
-    def __getitem__(self, i: Any) -> Any:
-        """Return the layer i, or a `Sequential` of a slice, in which layers keep their names.
-
-        Raises `IndexError` if there is none.
-        """
-        named = isinstance(i, slice)
-        return Sequential(OrderedDict(parts_of(self)[: len(self)][i])) if named else list.__getitem__(self, i)
-
-    def __delitem__(self, i: Any) -> None:
-        """Remove layers; the others have their numbers as names from then on, as in PyTorch."""
-        self.__dict__.pop(NAMES, None)
-        list.__delitem__(self, i)
-
-    def pop(self, i: Any = -1) -> Any:
-        """Remove layer i, and return it; see `del`."""
-        found = self[i]
-        del self[i]
-        return found
-
-    def forward(self, x: Any) -> Any:
-        """Return x passed through each layer in turn."""
-        for layer in self:
-            x = layer(x)
-        return x
-
-
-class ModuleList(Module, list[Any]):
-    """A list of modules, which the module that has the list calls."""
-
-    def __getitem__(self, i: Any) -> Any:
-        """Return module i, or a `ModuleList` of a slice. Raises `IndexError` if there is none."""
-        found = list.__getitem__(self, i)
-        return ModuleList(found) if isinstance(i, slice) else found
-
-    def _texts(self) -> list[tuple[str, str]]:
-        """Return (name, text) of the children.
-
-        Neighbours with equal texts become one text with their count.
-        """
-        found: list[tuple[str, str]] = []
-        for text, same in groupby(super()._texts(), lambda pair: pair[1]):
-            names = [name for name, _ in same]
-            several = len(names) > 1
-            name = f"{names[0]}-{names[-1]}" if several else names[0]
-            found.append((name, f"{len(names)} x {text}" if several else text))
-        return found
-
-
-def _parameter(value: Any) -> Tensor:
-    """Return a tensor itself as a parameter, and other data as a new `Parameter`."""
-    return listed(value) if isinstance(value, Tensor) else Parameter(value)
-
-
-class ParameterList(Module, list[Any]):
-    """A list of tensors; arrays and lists of numbers become parameters.
-
-    Raises `UsageTypeError` for values that cannot be iterated over, a tensor or a text, and as `Parameter`.
-    """
-
-    def __init__(self, values: Iterable[Any] = ()) -> None:
-        if isinstance(values, (Tensor, str, bytes)) or not hasattr(values, "__iter__"):
-            raise UsageTypeError(f"ParameterList: wanted a list of tensors, saw {shown(values)}")
-        super().__init__([_parameter(v) for v in values])
-
-
-class ParameterDict(Module, dict[str, Any]):
-    """A dictionary of tensors by name; arrays and lists of numbers become parameters.
-
-    Raises `UsageTypeError` for anything but a mapping with names as keys, and as `Parameter`.
-    """
-
-    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
-        given = {} if parameters is None else parameters
-        if not hasattr(given, "items") or not all(isinstance(name, str) for name in given):
-            raise UsageTypeError(f"ParameterDict: wanted tensors by name, saw {shown(parameters)}")
-        super().__init__({name: _parameter(v) for name, v in given.items()})
-
-
-class ModuleDict(Module, dict[str, Any]):
-    """A dictionary of modules, which the module that has the dictionary calls.
-
-    `modules.name` is `modules["name"]`; an unknown name raises `AttributeError`.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a module by its name. Raises `AbsentNameError`."""
-        if name in self:
-            return self[name]
-        raise AbsentNameError("ModuleDict", name, lambda: [("", self), ("", dir(self))])
 
 
 class CompiledModule(Module):

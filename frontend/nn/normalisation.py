@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.dtype import dtypes
 from frontend.arguments.conversion import flag, number
 from frontend.arguments.settings import number_within
-from frontend.nn.checks import check_channels, count, counts, layer_input, placed
+from frontend.nn.checks import check_channels, check_values, count, counts, layer_input, placed
 from frontend.nn.module import Module, in_training, raised, rounded, wide
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -97,7 +97,8 @@ class BatchNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_features, ...); return the same shape.
 
-        Raises `UsageError` for fewer than two axes or another number of channels.
+        Raises `UsageError` for fewer than two axes, another number of channels, and one value a channel where
+        the batch's statistics are used.
         """
         given = raised(layer_input(self, x, self.running_mean))
         check_channels(self, given, self.num_features)
@@ -107,6 +108,7 @@ class BatchNorm(Module):
             mean, var = self.running_mean, wide(self.running_var)
             y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
             return rounded(y, given, self.weight, self.bias, mean, self.running_var)
+        check_values(self, x, x.shape[1])
         axes = tuple([i for i in range(x.ndim) if i != 1])
         mean = x.mean(axes)
         distance = x - mean.reshape(1, -1, *(1,) * (x.ndim - 2))
@@ -275,11 +277,13 @@ class GroupNorm(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_channels, ...); return the same shape.
 
-        Raises `UsageError` for fewer than two axes or another number of channels.
+        Raises `UsageError` for fewer than two axes, another number of channels, and one value a group.
         """
         x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.num_channels)
-        y = wide(x).reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
+        check_values(self, x, self.num_groups)
+        each = math.prod(x.shape[1:]) // self.num_groups
+        y = wide(x).reshape(x.shape[0], self.num_groups, each).layernorm(-1, self.eps).reshape(x.shape)
         return affine_of(y, x, self.weight, self.bias, (1, -1, *(1,) * (x.ndim - 2)))
 
     if TYPE_CHECKING:
@@ -316,7 +320,8 @@ class InstanceNorm(BatchNorm):
             return super().forward(x)
         given = raised(layer_input(self, x, self.weight))
         check_channels(self, given, self.num_features)
-        flat = wide(given).reshape(*given.shape[:2], -1)
+        check_values(self, given, given.shape[0] * given.shape[1])
+        flat = wide(given).reshape(*given.shape[:2], math.prod(given.shape[2:]))
         if self.track_running_stats and self.momentum is not None:
             mean, var = flat.mean(2), flat.var(2, correction=0)
             self._learn(mean.mean(0).detach(), var.mean(0).detach(), flat.shape[2])

@@ -11,6 +11,7 @@ Not here: layers, which have parameters (`frontend.nn.convolutions`, `frontend.n
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Generic, Literal, NamedTuple, TypeGuard, overload
 
 from compiler.dtype import dtypes
@@ -118,6 +119,7 @@ def conv2d(
     wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
     x = pad(convert(self, wide), pairs)
     arg = (repeated(stride, rank, "conv2d, stride"), repeated(dilation, rank, "conv2d, dilation"), groups)
+    _check_fit("conv2d", x.expr.shape[2:], weight.expr.shape[2:], *arg[:2])
     y = apply(CONV, arg, x, convert(weight, wide))
     if bias is None:
         return convert(y, dtype)
@@ -175,6 +177,18 @@ def conv_transpose2d(
     return conv2d(pad(x, ((0, 0), (0, 0), *around)), w, bias, 1, 0, dilations, groups)
 
 
+def _check_fit(
+    what: str, shape: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> None:
+    """Raise `UsageError` for windows that are longer than the padded axes, or not positive."""
+    for n, k, stride, d in zip(shape, kernel, strides, dilations, strict=True):
+        if min(k, stride, d) < 1 or d * (k - 1) + 1 > n:
+            raise UsageError(
+                f"{what}: wanted a kernel within the padded axis, stride and dilation of at least 1, saw a "
+                f"kernel of {k}, a stride of {stride}, a dilation of {d}, and {n} elements with the padding"
+            )
+
+
 def _given(stride: Sizes | None) -> TypeGuard[Sizes]:
     """Return whether a pool has a stride of its own: neither None nor, as in PyTorch, an empty list."""
     return stride is not None and (isinstance(stride, int) or len(stride) > 0)
@@ -210,6 +224,7 @@ def _windows(
             [(low, high + _rest(n + low + high, n + low, *each)) for n, (low, high), *each in every]
         )
     y = pad(x, (*[(0, 0)] * before, *pairs), fill)
+    _check_fit(what, y.expr.shape[before:], kernel, strides, dilations)
     axes = tuple(range(before, len(shape)))
     return apply(Ops.WINDOW, (axes, kernel, strides, dilations), y), tuple(
         range(len(shape), len(shape) + rank)

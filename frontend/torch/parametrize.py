@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from frontend.nn.module import Module, ModuleDict, ModuleList, Parameter
+from frontend.nn.containers import ModuleDict, ModuleList
+from frontend.nn.module import Module, Parameter
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -44,6 +44,17 @@ class _Net(nn.Module):
         return self.layer(x)
 
 
+class _Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(Tensor.ones(2, 3))
+        self.register_buffer("mean", Tensor.zeros(3))
+
+
+def _replaced(module: nn.Module, name: str, value: Any) -> None:
+    setattr(module, name, value)
+
+
 def _captured(fn: Callable[..., Any], *calls: tuple[Any, ...]) -> None:
     jit = TinyJit(fn)
     for args in calls:
@@ -164,6 +175,58 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
         UsageTypeError,
         ("tensors", "parameters()"),
     ),
+    (
+        "parameter replaced",
+        lambda: _replaced(_Own(), "weight", _x()),
+        UsageTypeError,
+        ("nn.Parameter", "copy_()"),
+    ),
+    (
+        "number for a parameter",
+        lambda: _replaced(_Own(), "weight", 3),
+        UsageTypeError,
+        ("nn.Parameter", "saw 3"),
+    ),
+    (
+        "number for a buffer",
+        lambda: _replaced(_Own(), "mean", 3),
+        UsageTypeError,
+        ("a tensor or None", "mean"),
+    ),
+    (
+        "number for a weight",
+        lambda: _replaced(nn.Linear(2, 2), "weight", 3),
+        UsageTypeError,
+        ("a tensor", "3"),
+    ),
+    ("number for a layer", lambda: _replaced(_Net(), "layer", 3), UsageTypeError, ("a module", "layer", "3")),
+    (
+        "tensor in a ModuleList",
+        lambda: nn.ModuleList([_x()]),
+        UsageTypeError,
+        ("wanted modules", "float32[2, 3]"),
+    ),
+    ("number appended to it", lambda: nn.ModuleList().append(3), UsageTypeError, ("wanted modules", "saw 3")),
+    ("batch norm of one value", lambda: nn.BatchNorm1d(3)(_ones(1, 3)), UsageError, ("(1, 3)", "eval()")),
+    (
+        "instance norm of one",
+        lambda: nn.InstanceNorm1d(3)(_ones(2, 3, 1)),
+        UsageError,
+        ("one value", "(2, 3, 1)"),
+    ),
+    ("group norm of one", lambda: nn.GroupNorm(3, 3)(_ones(1, 3)), UsageError, ("one value", "(1, 3)")),
+    (
+        "kernel too large",
+        lambda: nn.Conv2d(3, 4, 9)(_ones(1, 3, 4, 4)),
+        UsageError,
+        ("conv2d", "of 9", "4 elements"),
+    ),
+    (
+        "pool too large",
+        lambda: nn.MaxPool2d(9)(_ones(1, 3, 4, 4)),
+        UsageError,
+        ("max_pool2d", "of 9", "4 elements"),
+    ),
     ("forward misspelt", lambda: _Misspelt()(_x()), UsageError, ("no forward()", "forwrd")),
     ("call of a list", lambda: nn.ModuleList([nn.ReLU()])(_x()), UsageError, ("one by one", "Sequential")),
     ("list in a list", lambda: nn.Sequential([nn.ReLU()]), UsageError, ("one by one", "list")),
@@ -245,6 +308,25 @@ def test_the_message_says_what_was_wanted_and_seen(
         mistake()
     text = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert [word for word in words if word not in text] == [], text
+
+
+def test_what_may_stand_for_a_parameter_a_module_or_a_buffer_does():
+    own, net = _Own(), _Net()
+    own.weight = new = nn.Parameter(Tensor.ones(4))
+    own.mean = Tensor.ones(2)
+    net.layer = nn.Identity()
+    assert [name for name, _ in own.named_parameters()] == ["weight"]
+    assert own.weight is new
+    assert [(name, t.shape) for name, t in own.named_buffers()] == [("mean", (2,))]
+    own.weight = None
+    assert list(own.parameters()) == []
+    with pytest.raises(UsageError, match=r"^Module defines no forward\(\)$"):
+        nn.Module()()
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(2), nn.GroupNorm(1, 2), nn.InstanceNorm1d(2)])
+def test_norms_of_no_samples_are_empty(layer: Any):
+    assert layer(Tensor.zeros(0, 2, 3)).shape == (0, 2, 3)
 
 
 def test_there_are_at_least_forty_mistakes_each_once():

@@ -49,6 +49,13 @@ def every_tensor(model: Any) -> dict[str, Tensor]:
     return found
 
 
+def without_buffers(model: Any) -> dict[str, Tensor]:
+    """Return the tensors of `get_state_dict` but for the registered buffers of modules (`BUFFERS`)."""
+    found: dict[str, Tensor] = {}
+    _walk(model, "", found, set(), buffered=False)
+    return found
+
+
 def parts_of(value: Any) -> list[tuple[str, Any]]:
     """Return (name, value) of the list items, dictionary values and attributes of a value.
 
@@ -71,8 +78,12 @@ def _walk(
     *,
     transient: bool = False,
     registered: bool = False,
+    buffered: bool = True,
 ) -> None:
-    """Add the tensors of a value to `found`; `registered`: parameters alone, and modules in containers."""
+    """Add the tensors of a value to `found`; `registered`: parameters alone, and modules in containers.
+
+    Without `buffered` the registered buffers of modules are left out.
+    """
     if isinstance(value, Tensor):
         if not registered or (hasattr(value, "state") and value.state.parameter):
             found[name] = value
@@ -87,7 +98,8 @@ def _walk(
     for key, part in sorted([p for p in parts_of(value) if p[0] not in left_out], key=_place):
         inner = (buffers is not None and key not in buffers) if module else registered
         full = f"{name}.{key}" if name else key
-        _walk(part, full, found, seen, transient=transient, registered=inner)
+        if buffered or not buffers or key not in buffers or not isinstance(part, Tensor):
+            _walk(part, full, found, seen, transient=transient, registered=inner, buffered=buffered)
 
 
 def _place(part: tuple[str, Any]) -> int:
