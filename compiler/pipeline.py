@@ -64,6 +64,12 @@ def to_lines(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
 
 def written(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
     """Return the linear form of a kernel under a plan, without the check."""
+    if plan.beside:
+        lines: list[Line] = []
+        for phase in plan.phases:
+            lines.append(linear.part(phase.plan.launch()[0][0]))
+            lines += written(phase.ast, phase.plan, args)
+        return lines
     writer = Linearizer(ast, plan, len(args.access))
     writer.e.index.variables.update({name: k for k, name in enumerate(args.variables)})
     return linear.prune(linear.flatten(writer.run().root))

@@ -323,6 +323,10 @@ def run_plan(ast: UOp, plan: LoopNest, bufs: Mapping[int, Array]) -> None:
     if not plan.phases:
         run_kernel(ast, memory)
         return
+    if plan.beside:
+        for phase in plan.phases:
+            run_plan(phase.ast, phase.plan, memory)
+        return
     *outer, rows = plan.axes
     names = [starts.arg[0] for starts in starts_of([a.range for a in plan.axes], rows.block).values()]
     start, size, count = plan.pieces or (None, 0, 0)

@@ -108,6 +108,7 @@ SIGNATURES: dict[str, tuple[int, str]] = {
     "if": (1, "condition"),
     "endif": (1, "the if"),
     "join": (3, "the if, value from inside, value otherwise"),
+    "part": (0, "the lines after it, up to the next part, are those of the next arg workgroups"),
 }
 
 EFFECTS = frozenset((
@@ -200,6 +201,11 @@ def count_of(line: Line) -> int:
 
 _SAME_COUNT = {"phi": 0, "result": 1, "alu_rows": 0, "products": 2}
 """Operation -> the source that is a bundle of as many registers, if the line is a bundle."""
+
+
+def part(groups: int) -> Line:
+    """Return the line before those of a part, which is in the next `groups` workgroups."""
+    return Line("part", dtypes.void, 1, (), groups, LineBlock(None), 0)
 
 
 def flatten(block: LineBlock) -> list[Line]:

@@ -13,6 +13,7 @@ from compiler.ir import graph
 from compiler.ir import ops as sets
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
+from compiler.ir.walk import slots_met
 from hcq.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def _verify_chain(ast: UOp) -> None:
         stored |= {s.src[0].arg for s in part.src}
         slots |= loads | stored
         ranges |= {x for x in kernel.nodes if x.op is Ops.RANGE and x.arg[0] < shared}
+    if not shared and (met := slots_met(ast.src)):
+        raise CompileError(f"wanted one part for each result, saw buffers {sorted(met)}", ast=ast.render())
     if len(ranges) != shared or slots != set(range(len(slots))) or externals > len(slots):
         raise CompileError(
             f"wanted {shared} ranges that all parts share, and buffers from 0 without holes; saw "

@@ -79,6 +79,16 @@ def slots_between(parts: Sequence[UOp]) -> set[int]:
     return loads & {store.src[0].arg for part in parts for store in part.src}
 
 
+def slots_met(parts: Sequence[UOp]) -> set[int]:
+    """Return the slots of the buffers that some part of a kernel stores and another part uses."""
+    found: set[int] = set()
+    for k, part in enumerate(parts):
+        others = [n for other in (*parts[:k], *parts[k + 1 :]) for n in ordered(other)]
+        stored = {store.src[0].arg for store in part.src}
+        found |= stored.intersection([n.arg for n in others if n.op is Ops.BUFFER])
+    return found
+
+
 def by_number(ranges: Iterable[UOp]) -> list[UOp]:
     """Return RANGEs in order of number: the same in every process."""
     return sorted(ranges, key=lambda r: int(r.arg[0]))

@@ -269,14 +269,14 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a chain, for one block of the rows that all parts share."""
+    """One part of a chain, for one block of the rows that all parts share; or a kernel beside others."""
 
     ast: UOp
     """The part's kernel: the shared ranges are variables, matrices between parts are in scratch memory."""
     plan: LoopNest
-    when: Literal["once", "before", "each", "after"] = "before"
+    when: Literal["once", "before", "each", "after", "beside"] = "before"
     """`once`: once in a workgroup. Else for each block: before the loop over pieces, in each of its rounds,
-    or after it."""
+    or after it. `beside`: as all parts then, in workgroups of its own, those of its plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +355,11 @@ class LoopNest:
     """The output range whose unrolled positions share the operations after the sums, in a loop. None: each
     position has lines of its own."""
 
+    @property
+    def beside(self) -> bool:
+        """Whether the parts are kernels in workgroups of their own, those of the first part first."""
+        return bool(self.phases) and self.phases[0].when == "beside"
+
     def every_axis(self) -> tuple[Axis, ...]:
         """Return the axes of the outputs, and that of the keys of a softmax between products."""
         return self.axes if self.online is None else (*self.axes, self.online.axis)
@@ -365,6 +370,8 @@ class LoopNest:
 
     def launch(self) -> tuple[Dim3, Dim3]:
         """Return the grid in workgroups, and the workgroup in threads."""
+        if self.beside:
+            return (sum([phase.plan.launch()[0][0] for phase in self.phases]), 1, 1), (1, 1, 1)
         counts = {a.range: a.count for a in self.axes}
         grid = [1, 1, 1]
         for step in self.steps:
@@ -402,7 +409,7 @@ class LoopNest:
         if self.matrix is not None:
             lines.append(f"matrix {self.matrix.name}")
         for number, phase in enumerate(self.phases):
-            when = ", once" if phase.when == "once" else ""
+            when = f", {phase.when}" if phase.when in ("once", "beside") else ""
             when = when if self.pieces is None else f", {phase.when} of {self.pieces[2]} pieces"
             lines += [f"part {number}{when}:", *[f"  {line}" for line in phase.plan.text().split("\n")]]
         lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]

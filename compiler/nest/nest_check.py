@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import storage_type
 from compiler.ir.ops import Ops
-from compiler.ir.walk import ordered, ranges_in
+from compiler.ir.walk import ordered, ranges_in, slots_met
 from compiler.nest.loop_nest import Step
 from hcq.errors import CompileError
 
@@ -138,7 +138,7 @@ def _places(axis: Axis) -> Iterator[str]:
         yield f"r{axis.range.arg[0]}: wanted {axis.block} places in a block, saw {covered}"
 
 
-_ORDER = ("once", "before", "each", "after")
+_ORDER = ("once", "before", "each", "after", "beside")
 
 
 def verify_parts(ast: UOp, plan: LoopNest) -> None:
@@ -146,10 +146,15 @@ def verify_parts(ast: UOp, plan: LoopNest) -> None:
 
     Every matrix between parts is stored before it is loaded, and accessed within its elements. All parts of
     all blocks store as many elements of each result as the kernel, up to the same last one, or more where
-    blocks overlap. They load no element of an operand beyond the kernel's last one. The message names every
-    problem: an error is a mistake of a planner.
+    blocks overlap. They load no element of an operand beyond the kernel's last one. Kernels beside each other
+    use no buffer that another one stores; they are verified too. The message names every problem: an error is
+    a mistake of a planner.
     """
     problems = [*_between(plan), *_results(ast, plan), *_operands(ast, plan)]
+    if plan.beside:
+        problems += [f"b{slot}: wanted one part that uses it" for slot in slots_met(ast.src)]
+        for phase in [phase for phase in plan.phases if phase.plan.phases]:
+            verify_parts(phase.ast, phase.plan)
     if problems:
         raise CompileError(f"the plan in parts is wrong: {'; '.join(problems)}", ast=plan.text())
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from compiler.plan.proposal import KernelForm
     from compiler.targets.shared.target import Target
 
-    When = Literal["before", "each", "after"]
+    When = Literal["before", "each", "after", "beside"]
     Best = Callable[[KernelForm, Target], Proposal]
     Places = dict[UOp, Line]
     Buffers = dict[int, tuple[Line, Line]]
@@ -49,7 +49,7 @@ LONG_ROWS = 64
 def propose_chain(kernel: KernelForm, target: Target, best: Best) -> Iterator[Proposal]:
     """Yield the plan of a chain; none for any other kernel. `best` plans a part."""
     if kernel.ast.arg:
-        plan = _of_chain(kernel.ast, target, best)
+        plan = (_of_chain if kernel.ast.arg[1] else _of_kernels)(kernel.ast, target, best)
         yield Proposal(kernel.ast, plan.nanoseconds, plan, PartsChoice())
 
 
@@ -110,6 +110,12 @@ def _of_chain(ast: UOp, target: Target, best: Best) -> LoopNest:
     total = once * prod([a.count for a in axes])
     steps = steps_of(axes, _groups(total, target))
     return LoopNest(axes, steps, nanoseconds=total, phases=phases, kept=kept, pieces=pieces)
+
+
+def _of_kernels(ast: UOp, target: Target, best: Best) -> LoopNest:
+    """Return the plan of kernels beside each other (`compiler.schedule.operands`): each has its own plan."""
+    phases = tuple([_phase(part, target, best, "beside") for part in ast.src])
+    return LoopNest((), (), nanoseconds=sum([p.plan.nanoseconds for p in phases]), phases=phases)
 
 
 def _of_parts(

@@ -327,6 +327,8 @@ class FusionLimits:
     """Whether a kernel may be a chain of products and a function of rows between them."""
     rows: int = 256
     """The fewest rows of kernels that become one: with fewer, it would occupy fewer cores than they."""
+    operand: int = 0
+    """The fewest bytes of a buffer whose users become one kernel, beside each other; 0: none do."""
     threaded: Target | None = None
     """The target with threads whose plans a chain must fit. None: rows must be short, or in pieces."""
 

@@ -52,7 +52,7 @@ def join_rows(items: Sequence[ScheduleItem], least: int) -> list[ScheduleItem]:
 
 def _grown(done: list[_Chain], last: int, readers: dict[BufRef, int], least: int) -> int | None:
     """Join a chain with one before it, in place, and return the place of both; None if none can be joined."""
-    if all(_may_be_part(part) for part in done[last].parts):
+    if all(may_be_part(part) for part in done[last].parts):
         for at in range(last - 1, max(-1, last - 1 - NEAR), -1):
             found = _joined(done[at : last + 1], readers, least)
             if found is not None:
@@ -71,7 +71,7 @@ class _Chain:
         self.item = item
 
 
-def _may_be_part(item: ScheduleItem) -> bool:
+def may_be_part(item: ScheduleItem) -> bool:
     """Return whether an item may be a part of a chain: no chain, no variables, and nothing in place."""
     if item.ast.arg:
         return False
@@ -91,13 +91,13 @@ def _joined(
     parts = [*first.parts, *last.parts]
     if set(first.item.writes).isdisjoint(last.item.bufs):
         return None
-    if len(parts) > MOST_PARTS or not all(_may_be_part(part) for part in first.parts):
+    if len(parts) > MOST_PARTS or not all(may_be_part(part) for part in first.parts):
         return None
     after = [first]
     for chain in between:
-        if any(_depends(chain.item, other.item) for other in after):
+        if any(depends(chain.item, other.item) for other in after):
             after.append(chain)
-    if any(_depends(last.item, other.item) for other in after[1:]):
+    if any(depends(last.item, other.item) for other in after[1:]):
         return None
     inside: dict[BufRef, int] = {}
     for part in parts:
@@ -111,7 +111,7 @@ def _joined(
     return [*before, _Chain(parts, one), *after[1:]], len(before)
 
 
-def _depends(item: ScheduleItem, other: ScheduleItem) -> bool:
+def depends(item: ScheduleItem, other: ScheduleItem) -> bool:
     """Return whether an item cannot run before another one that comes first."""
     stored, mine = set(other.writes), set(item.writes)
     return not (stored.isdisjoint(item.bufs) and mine.isdisjoint(other.bufs)) or bool(

@@ -29,6 +29,7 @@ from compiler.schedule.fusion import Grouping
 from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.schedule.lower import Buffers, assigned_place, lower
 from compiler.schedule.narrow_buffers import narrow_buffers
+from compiler.schedule.operands import join_users
 from compiler.schedule.recomputed import needed, recompute_weights
 from compiler.schedule.rows import join_rows
 from hcq.config import config
@@ -44,6 +45,8 @@ __all__ = ["BufRef", "FusionLimits", "OutRef", "ParamRef", "ScheduleItem", "Temp
 _DEFAULT = FusionLimits()
 GROUPS_PER_CORE = 4
 """Workgroups that keep one processor of a device busy, if each computes a sum."""
+OPERAND_BYTES = 1 << 18
+"""Bytes of a buffer from which on kernels that load it become one on a host."""
 THREADS_PER_CORE = 1024
 """Threads that keep one processor of a device busy, if each computes a sum."""
 
@@ -106,7 +109,9 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
     target = limits.threaded
     if target is None:
         items = join_chains(items)
-        return join_rows(items, limits.rows) if len(items) > 1 else items
+        items = join_rows(items, limits.rows) if len(items) > 1 else items
+        several = len(items) > 1 and limits.operand > 0
+        return join_users(items, limits.operand, limits.buffers) if several else items
     fits = partial(online_product.fits, target=target)
     items = join_chains(items, fits)
     # What follows changes buffers between kernels.
@@ -116,7 +121,7 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
 def limits_on(target: Target) -> FusionLimits:
     """Return the limits of fusion on a target."""
     if target.threads == 1:
-        return FusionLimits(chains=target.chains)
+        return FusionLimits(chains=target.chains, operand=OPERAND_BYTES)
     return FusionLimits(
         chains=bool(target.matrix),
         threaded=target,

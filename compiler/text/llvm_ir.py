@@ -11,6 +11,7 @@ Next: `compiler.llvm`, which makes an object of the text.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
@@ -306,7 +307,9 @@ def _number(t: Text, line: Line) -> None:
         return
     assert isinstance(line.arg, int)
     if line.op == "group":
-        t.lines += t.dialect.group(line.arg, t.name(line), t.groups[line.arg])
+        name, first = t.name(line), t.first
+        t.lines += t.dialect.group(line.arg, f"{name}.all" if first else name, t.groups[line.arg])
+        t.lines += [f"  {name} = sub i64 {name}.all, {first}"] * bool(first)
     else:
         read = t.dialect.pointer if line.op == "argument" else t.dialect.thread
         t.lines += read(line.arg, t.name(line))
@@ -344,19 +347,60 @@ def render(
 
     `lines` must have passed `linear.verify`. Raises `CompileError` for a line that has no text on the target.
     """
+    text = Text(dialect, groups)
+    starts = [n for n, line in enumerate(lines) if line.op == "part"]
+    if starts:
+        functions = _parts(text, lines, starts, name, (pointers, variables))
+    else:
+        functions = _function(text, lines, name, (pointers, variables))
+    body = "\n".join(functions)
+    absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
+    footer = dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent)
+    return "\n".join([*text.globals, body, *text.declared, footer]) + "\n"
+
+
+def _function(text: Text, lines: Sequence[Line], name: str, counts: tuple[int, int]) -> list[str]:
+    """Return the text of the function of some lines, after it that of the function that it calls, if any."""
     places = streamed_places(lines)
-    text = Text(dialect, groups, STREAMED if places else "entry")
+    text.label = STREAMED if places else "entry"
     for line in lines:
         renderer = RENDERERS.get(line.op)
         if renderer is None:
             raise CompileError(f"the renderer has no text for {line.op!r}")
         renderer(text, line)
-    head = dialect.entry(name, pointers, variables)
+    head = text.dialect.entry(name, *counts)
     functions: list[str] = []
     if places:
         functions, text.lines = streamed_versions(text, name, head, places)
-    body = "\n".join(text.lines)
-    absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
-    footer = dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent)
-    ends = ["  ret void", "}", *functions, *text.declared, footer]
-    return "\n".join([*text.globals, head, *text.top, body, *ends]) + "\n"
+    return [head, *text.top, "\n".join(text.lines), "  ret void", "}", *functions]
+
+
+def _parts(
+    kernel: Text, lines: Sequence[Line], starts: Sequence[int], name: str, counts: tuple[int, int]
+) -> list[str]:
+    """Return the text of a kernel whose workgroups call the functions of their parts, and of these.
+
+    Inside the kernel, the functions would take the memory of all parts at once.
+    """
+    dialect, end = kernel.dialect, 0
+    head = dialect.entry(name, *counts)
+    parameters = head[head.index("(") : head.index(")") + 1]
+    calls = [head, *dialect.group(0, "%number", kernel.groups[0])]
+    functions: list[str] = []
+    for start, stop in pairwise([*starts, len(lines)]):
+        count = lines[start].arg
+        assert isinstance(count, int)
+        text = Text(dialect, (count, 1, 1), first=end)
+        text.globals, text.declared, text.intrinsics = kernel.globals, kernel.declared, kernel.intrinsics
+        end += count
+        head, *rest = _function(text, lines[start + 1 : stop], f"{name}_to{end}", counts)
+        functions += [head.replace("define", "define internal", 1).replace("#0", "#0 noinline", 1), *rest]
+        calls += [
+            f"  %own{end} = icmp ult i64 %number, {end}",
+            f"  br i1 %own{end}, label %to{end}, label %from{end}",
+            f"to{end}:",
+            f"  musttail call void @{name}_to{end}{parameters}",
+            "  ret void",
+            f"from{end}:",
+        ]
+    return [*calls, "  ret void", "}", *functions]

@@ -118,13 +118,15 @@ class Text:
     """The text of one kernel while it is being rendered."""
 
     __slots__ = (
-        "declared", "dialect", "dynamic_bytes", "globals", "groups", "intrinsics", "label", "lines", "name",
-        "names", "open", "rows", "space", "through", "top", "typed",
+        "declared", "dialect", "dynamic_bytes", "first", "globals", "groups", "intrinsics", "label", "lines",
+        "name", "names", "open", "rows", "space", "through", "top", "typed",
     )  # fmt: skip
 
-    def __init__(self, dialect: Dialect, groups: Dim3, label: str = "entry") -> None:
+    def __init__(self, dialect: Dialect, groups: Dim3, label: str = "entry", first: int = 0) -> None:
         self.dialect = dialect
         self.groups = groups
+        self.first = first
+        """The number of the first workgroup along axis 0, for a part of a kernel; else 0."""
         self.dynamic_bytes = 0
         """Bytes of the arrays in the shared memory of the launch so far."""
         self.lines: list[str] = []

@@ -246,13 +246,14 @@ class _Run:
 
     def _is_winograd(self, item: ScheduleItem) -> bool:
         target = target_of(self.device.arch)
-        if not target.winograd or item.ast.arg:
+        if not target.winograd or (item.ast.arg and item.ast.arg[1]):
             return False
         from compiler.plan.choice import WinogradChoice  # noqa: PLC0415 - for devices with such kernels
         from compiler.plan.proposal import prepared  # noqa: PLC0415 - as above
         from compiler.plan.proposers import chosen  # noqa: PLC0415 - as above
 
-        return chosen(prepared(item.ast), target, WinogradChoice()) is not None
+        parts = item.ast.src if item.ast.arg else (item.ast,)
+        return any(chosen(prepared(part), target, WinogradChoice()) is not None for part in parts)
 
     def _elements(  # noqa: PLR0917 - positional: as above
         self, number: int, item: ScheduleItem, slot: int, found: Array, wanted: Bounded, at: Array | None

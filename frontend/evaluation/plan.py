@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from operator import attrgetter
@@ -263,6 +263,8 @@ def scheduled(
             e = parts[i][0]
             outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
     limits = limits_on(target_of(arch, settings))
+    if settings.beam:  # a kernel of several parts has one plan, so it is not searched
+        limits = replace(limits, operand=0)
     return outputs, schedule(outputs, limits=limits, verify=settings.debug > 0)
 
 
