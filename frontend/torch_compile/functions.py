@@ -19,7 +19,7 @@ from compiler.dtype import dtypes
 from frontend.evaluation.expr import PARAM
 from frontend.ops.resizing import binned
 from frontend.tensor import Tensor
-from frontend.torch_compile.memory import order_of
+from frontend.torch_compile.memory import inverse, order_of
 from hcq.errors import UnsupportedError
 
 Sizes = Sequence[int]
@@ -49,18 +49,20 @@ def axes(given: Any) -> Any:
     return None if given is None or given == [] else tuple(given) if isinstance(given, Sequence) else given
 
 
+def reduced(name: str) -> Callable[..., Tensor]:
+    """Return a reduction, a method of `Tensor`, as an operator."""
+    return lambda x, over=None, keepdim=False: getattr(x, name)(axes(over), keepdim)
+
+
 def filled(x: Tensor, value: Any) -> Tensor:
     """Return a value, a number or a tensor of shape (), in the shape and dtype of x."""
     return value.cast(x.dtype).expand(x.shape) if isinstance(value, Tensor) else x.full_like(value)
 
 
-def bitcast(x: Tensor, dtype: Any) -> Tensor:
-    """Return the same bits as another dtype of the same width."""
-    return x.bitcast(str(dtype).removeprefix("torch."))
-
-
-def strided(x: Tensor, shape: Sizes, strides: Sizes, offset: int | None, seen: Any) -> Tensor:
-    """Return the elements of x's memory at the places of another shape and strides.
+def strided(
+    x: Tensor, shape: Sizes, strides: Sizes, offset: int | None = None, *, seen: Any, source: Any = None
+) -> Tensor:
+    """Return the elements of x's memory at the places of another shape and strides; or x with `source` there.
 
     `seen` is PyTorch's description of x. Raises `UnsupportedError` for an x that is not its whole memory.
     """
@@ -68,16 +70,21 @@ def strided(x: Tensor, shape: Sizes, strides: Sizes, offset: int | None, seen: A
     dense = all(a.stride(i) == n for a in (seen.permute(order),) for i, n in enumerate(_dense(a.shape)))
     if not dense or seen.storage_offset() or seen.untyped_storage().nbytes() != seen.numel() * seen.itemsize:
         raise UnsupportedError("as_strided of a part of a tensor's memory")
-    flat = x.permute(order).reshape((-1,))
+    ordered = x.permute(order)
+    flat = ordered.reshape((-1,))
     axes_ = sorted(range(len(shape)), key=lambda i: -strides[i])
     sizes = [shape[i] for i in axes_]
-    if not offset and math.prod(sizes) == x.numel() and [strides[i] for i in axes_] == _dense(sizes):
-        return flat.reshape(sizes).permute([axes_.index(i) for i in range(len(axes_))])
+    whole = not offset and math.prod(sizes) == x.numel() and [strides[i] for i in axes_] == _dense(sizes)
+    if source is None and whole:
+        return flat.reshape(sizes).permute(inverse(tuple(axes_)))
     place = Tensor.full(tuple(shape), offset or 0, dtype=dtypes.int64, device=x.device)
     for i, (n, step) in enumerate(zip(shape, strides, strict=True)):
         part = Tensor.arange(0, n, dtype=dtypes.int64, device=x.device) * step
         place = place + part.reshape((n, *(1,) * (len(shape) - i - 1)))
-    return flat.take(place)
+    if source is None:
+        return flat.take(place)
+    stored = flat.index_put([place.reshape((-1,))], source.expand(shape).reshape((-1,)).cast(x.dtype))
+    return stored.reshape(ordered.shape).permute(inverse(order))
 
 
 def _dense(sizes: Sizes) -> list[int]:
@@ -177,6 +184,17 @@ def addmm(bias: Tensor, x: Tensor, y: Tensor, beta: float = 1, alpha: float = 1)
     """Return beta * bias + alpha * x @ y."""
     product: Tensor = scaled(x @ y, alpha)
     return product if beta == 0 else product + scaled(bias, beta)
+
+
+def grouped(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """Return rows (n, k) times the matrix (k, m) of their group; rows after the last end give zeros.
+
+    Group e has the rows before `ends[e]` that no group before has. Which ones depends on values, so that each
+    of `weights` (groups, k, m) multiplies all rows.
+    """
+    group = (Tensor.arange(x.shape[0], device=x.device).unsqueeze(-1) >= ends).sum(-1, keepdim=True)
+    parts = [(group == e).where(x @ weights[e], 0.0) for e in range(weights.shape[0])]
+    return sum(parts[1:], parts[0])
 
 
 def gradients(forward: Callable[..., Tensor], grad: Tensor, *given: Tensor) -> list[Tensor]:

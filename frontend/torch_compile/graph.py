@@ -109,10 +109,9 @@ class CompiledGraph:
         missing = unsupported(module.graph)
         if missing:
             raise UnsupportedError(
-                "torch.compile: hcq lacks\n  "
-                + "\n  ".join(missing)
-                + "\nhint: torch.compiler.disable keeps "
-                "a function out of the graph; docs/torch-compile.md says what runs"
+                "\n  ".join(["torch.compile: hcq lacks", *missing])
+                + "\nhint: torch.compiler.disable keeps a function out of the graph; "
+                "docs/torch-compile.md says what runs"
             )
         self.device = device
         self.captures: dict[tuple[Any, ...], _Capture] = {}
@@ -200,9 +199,8 @@ class CompiledGraph:
             seen = node.meta.get("val")
             names = {k: v for k, v in names.items() if k not in _PLACES}
             kind = names.pop("dtype", None)
-            if _short(node) == "as_strided":
-                args = (*args, None)[:4]
-                more = [node.args[0].meta["val"]]
+            if _short(node) in {"as_strided", "as_strided_scatter"}:
+                names["seen"] = node.args[0].meta["val"]
             if _short(node) in CREATED:
                 names |= {"dtype": memory.dtype_of(seen.dtype), "device": self.device.name}
             elif kind is not None and isinstance(args[0], Tensor):

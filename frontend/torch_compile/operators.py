@@ -28,9 +28,9 @@ _METHODS: Final = (
     "lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor lt maximum minimum mish "
     "mm bmm mul ne neg permute pow reciprocal relu remainder round rsqrt sigmoid sign silu sin sinh sqrt "
     "square tan tanh transpose trunc unsqueeze expand repeat flip select tril triu diagonal roll split "
-    "split_with_sizes unbind gather scatter scatter_add amax amin argmax argmin cumprod median "
-    "nan_to_num masked_fill slice_scatter select_scatter index_select "
-    "leaky_relu logit topk hardsigmoid hardtanh mv dot t "
+    "split_with_sizes unbind gather scatter scatter_add scatter_reduce index_add histc argmax argmin "
+    "cumprod median nan_to_num masked_fill slice_scatter select_scatter index_select leaky_relu logit topk "
+    "hardsigmoid hardtanh mv dot t clamp gelu ones_like sort squeeze where "
 )
 """Operators that are methods of `Tensor` with the same arguments."""
 
@@ -69,23 +69,19 @@ TABLE: Final[dict[str, Callable[..., Any]]] = {
     "remainder.Scalar_Tensor": lambda x, y: x % y,
     "__lshift__": Tensor.lshift,
     "__rshift__": Tensor.rshift,
-    "clamp": lambda x, low=None, high=None: x.clip(low, high),
-    "gelu": lambda x, approximate="none": x.gelu(approximate),
-    "where": lambda c, x, y: c.where(x, y),
     "fill": f.filled,
     "full_like": f.filled,
-    "ones_like": Tensor.ones_like,
     **dict.fromkeys(("zeros_like", "empty_like"), Tensor.zeros_like),
     "copy": lambda x, y: y.cast(x.dtype).expand(x.shape),
     **dict.fromkeys(
         ("_to_copy", "clone", "alias", "detach", "lift", "lift_fresh", "lift_fresh_copy"), lambda x, **_: x
     ),
     "view": lambda x, shape: x.reshape(shape),
-    "view.dtype": f.bitcast,
+    "view.dtype": lambda x, dtype: x.bitcast(str(dtype).removeprefix("torch.")),
     **dict.fromkeys(("_unsafe_view", "reshape"), lambda x, shape: x.reshape(shape)),
     "as_strided": f.strided,
+    "as_strided_scatter": lambda x, source, *at, seen: f.strided(x, *at, source=source, seen=seen),
     "sym_size.int": lambda x, axis: x.shape[axis],
-    "squeeze": lambda x: x.reshape([n for n in x.shape if n != 1]),
     "squeeze.dim": lambda x, axis: f.squeezed(x, [axis]),
     "squeeze.dims": f.squeezed,
     "slice": f.sliced,
@@ -98,34 +94,24 @@ TABLE: Final[dict[str, Callable[..., Any]]] = {
     "_unsafe_index_put": f.stored_at,
     "embedding": lambda weight, ids, *_: weight[ids],
     "embedding_dense_backward": f.embedding_backward,
-    "scatter_reduce": lambda x, axis, index, src, how, include_self=True: x.scatter_reduce(
-        axis, index, src, how, include_self=include_self
-    ),
-    "index_add": lambda x, axis, index, src, alpha=1: x.index_add(axis, index, src, alpha=alpha),
-    "sum": lambda x, axes=None, keepdim=False: x.sum(f.axes(axes), keepdim),
-    "mean": lambda x, axes=None, keepdim=False: x.mean(f.axes(axes), keepdim),
-    "prod": lambda x, axes=None, keepdim=False: x.prod(f.axes(axes), keepdim),
-    "any": lambda x, axes=None, keepdim=False: x.any(f.axes(axes), keepdim),
-    "all": lambda x, axes=None, keepdim=False: x.all(f.axes(axes), keepdim),
+    **{name: f.reduced(name) for name in ("sum", "mean", "prod", "any", "all", "amax", "amin")},
     "max": Tensor.amax,
     "min": Tensor.amin,
     "max.dim": lambda x, axis, keepdim=False: (x.amax(axis, keepdim), x.argmax(axis, keepdim)),
     "min.dim": lambda x, axis, keepdim=False: (x.amin(axis, keepdim), x.argmin(axis, keepdim)),
-    "amax": lambda x, axes=None, keepdim=False: x.amax(f.axes(axes), keepdim),
-    "amin": lambda x, axes=None, keepdim=False: x.amin(f.axes(axes), keepdim),
-    "var.correction": lambda x, axes=None, correction=1, keepdim=False: x.var(
-        f.axes(axes), correction=correction, keepdim=keepdim
-    ),
-    "var_mean.correction": lambda x, axes=None, correction=1, keepdim=False: (
-        x.var(f.axes(axes), correction=correction, keepdim=keepdim),
-        x.mean(f.axes(axes), keepdim),
+    "var.correction": lambda x, axes=None, **how: x.var(f.axes(axes), **how),
+    "var_mean.correction": lambda x, axes=None, **how: (
+        x.var(f.axes(axes), **how), x.mean(f.axes(axes), how.get("keepdim", False))
     ),
     "cumsum": lambda x, axis: x.cumsum(axis) if x.shape else x,
-    "sort": lambda x, axis=-1, descending=False: x.sort(axis, descending),
     "sort.stable": lambda x, dim=-1, descending=False, **_: x.sort(dim, descending),
     "_softmax": lambda x, axis, _half: x.softmax(axis),
     "_log_softmax": lambda x, axis, _half: x.log_softmax(axis),
     "addmm": f.addmm,
+    "transformers.grouped_mm_fallback": f.grouped,
+    "transformers.grouped_mm_fallback_backward": lambda x, weights, ends, grad: f.gradients(
+        lambda a, b: f.grouped(a, b, ends), grad, x, weights
+    ),
     "convolution": f.convolution,
     "convolution_backward": f.convolution_backward,
     "max_pool2d_with_indices": f.max_pool(2),

@@ -14,7 +14,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'hcq[torch]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch deprecates parts of itself while it compiles
 
+from frontend import Tensor  # noqa: E402 - as below
 from frontend.torch_compile import graph_breaks, hcq  # noqa: E402 - needs PyTorch
+from frontend.torch_compile.functions import grouped  # noqa: E402 - as above
 from frontend.torch_compile.memory import Form, form_of, given_back, in_order, shared  # noqa: E402 - as above
 
 nn: Any = torch.nn
@@ -82,6 +84,11 @@ class Stores(nn.Module):
         return self.head(x).relu_()
 
 
+class Moved(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.permute(0, 3, 1, 2)
+
+
 def convolutions(*more: Any) -> Any:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
@@ -106,6 +113,10 @@ MODELS = {
     "words": lambda: (Words(), torch.randint(0, 20, (3, 7))),
     "cells": lambda: (Cells(), torch.randn(2, 3, 4)),
     "stores": lambda: (Stores(), torch.randn(4, 8)),
+    "axes moved before a pool": lambda: (
+        nn.Sequential(nn.Linear(3, 3), Moved(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        torch.randn(2, 4, 4, 3),
+    ),
     "dropout": lambda: (nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 2)), torch.randn(6, 8)),
 }
 PLAIN = ("perceptron", "convolutions", "stores")
@@ -162,6 +173,23 @@ def test_a_whole_step_of_adam_is_that_of_pytorch():
         step(model, steps[0])
         step(compiled, steps[1])
     assert all(near(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_values_are_stored_at_strides_and_counted_in_parts():
+    def function(x: Any, y: Any) -> Any:
+        return torch.as_strided_scatter(x * 2, y, (2, 3), (1, 2), 1), torch.histc(x, 4, -1, 1)
+
+    x, y = torch.randn(3, 7).t(), torch.randn(2, 3)
+    for a, b in zip(function(x, y), torch.compile(function, backend=hcq)(x, y), strict=True):
+        assert torch.equal(a, b)
+        assert a.stride() == b.stride()
+
+
+def test_rows_of_a_group_are_multiplied_by_its_matrix():
+    x, weights = torch.randn(6, 3), torch.randn(4, 3, 2)
+    found = grouped(*[Tensor(t.numpy()) for t in (x, weights, torch.tensor([2, 2, 5, 5]))])
+    want = torch.cat([x[:2] @ weights[0], x[2:5] @ weights[2], torch.zeros(1, 2)])
+    assert near(want, torch.from_numpy(found.numpy()))
 
 
 def test_results_have_memory_of_their_own():
