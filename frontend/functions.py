@@ -74,6 +74,8 @@ _REFLECTED: Final = {
     "bitwise_xor": "__rxor__",
 }  # fmt: skip
 """Functions that take a number before a tensor -> the operator that computes them."""
+_NUMBER_FIRST: Final = frozenset({"bucketize", "xlogy"})
+"""Further ones: the number becomes a tensor."""
 
 
 def find(name: str) -> Any:
@@ -117,10 +119,12 @@ def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **names: Any) -> Any:
         if not args:
             args = tuple([names.pop(first) for first in _FIRST if first in names][:1])
-        first = args[0] if args else None
+        first: Any = args[0] if args else None
         if not isinstance(first, Tensor):
             if reflected and len(args) == 2 and isinstance(args[1], Tensor):
                 return getattr(args[1], reflected)(first)
+            if name in _NUMBER_FIRST and args[1:] and isinstance(args[1], Tensor):
+                return method(Tensor.full((), first, device=args[1].device), *args[1:], **names)
             if not (isinstance(first, (list, tuple)) and all(isinstance(t, Tensor) for t in first)):
                 raise UsageTypeError(
                     f"{name}: wanted a tensor first, saw {shown(first)}\nhint: make one by Tensor(...)"

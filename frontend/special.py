@@ -7,12 +7,13 @@ themselves (`frontend.ops.special`). Next: `frontend.functions`.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from frontend import functions
-
-if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+from frontend.evaluation.constants import ruled
+from frontend.ops.elementwise import agree
+from frontend.ops.functions import xlogy
+from frontend.tensor import Tensor
 
 RENAMED: Final = {
     "expit": "sigmoid", "gammaln": "lgamma", "multigammaln": "mvlgamma", "psi": "digamma",
@@ -29,7 +30,8 @@ RENAMED: Final = {
 
 def entr(x: Tensor) -> Tensor:
     """Return -x log(x), 0 where x is 0, -inf where it is negative."""
-    return (x > 0).where(-x * x.log(), (x == 0).where(0.0, (x < 0).where(-math.inf, x)))
+    x = x if x.expr.dtype.is_float else x.float()
+    return ruled("entr", (x < 0).where(-math.inf, -xlogy(x, x)), x)
 
 
 def ndtr(x: Tensor) -> Tensor:
@@ -44,7 +46,9 @@ def ndtri(p: Tensor) -> Tensor:
 
 def xlog1py(x: Tensor, y: Tensor) -> Tensor:
     """Return x log(1 + y), 0 where x is 0 unless y is NaN."""
-    return x * ((x == 0) & (y <= -1)).where(0.0, y).log1p()
+    x = x if isinstance(x, Tensor) else Tensor.full((), x, device=y.device)
+    a, b = agree("xlog1py", x, y, floats=True)
+    return ruled("xlog1py", a * ((a == 0) & (b <= -1)).where(0.0, b).log1p(), a, b)
 
 
 globals().update({name: functions.find(function) for name, function in RENAMED.items()})

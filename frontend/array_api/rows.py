@@ -20,7 +20,7 @@ from frontend.tensor import Tensor
 
 UNARY: Final = """
 abs acos acosh asin asinh atan atanh bitwise_invert=bitwise_not ceil conj cos cosh exp expm1 floor isfinite
-isinf isnan log log1p log2 log10 logical_not negative=neg positive reciprocal round sign signbit sin sinh sqrt
+isinf isnan log log1p log2 log10 logical_not negative=neg positive reciprocal round signbit sin sinh sqrt
 square tan tanh trunc
 """
 """Functions of one array; `own=method` where the names differ."""
@@ -44,6 +44,7 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "meshgrid": lambda *arrays, indexing="xy": list(arrays[0].meshgrid(*arrays[1:], indexing=indexing)) if arrays else [],
     "tril": lambda x, /, *, k=0: x.tril(k),
     "triu": lambda x, /, *, k=0: x.triu(k),
+    "sign": lambda x, /: (array(x, "sign") == x).where(x.sign(), x),  # NaN stays NaN
     # movement
     "broadcast_to": lambda x, /, shape: x.expand(shape),
     "broadcast_arrays": lambda *arrays: list(arrays[0].broadcast_tensors(*arrays[1:])) if arrays else [],
@@ -62,8 +63,8 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "mean": lambda x, /, *, axis=None, keepdims=False: x.mean(axis, keepdims),
     "std": lambda x, /, *, axis=None, correction=0.0, keepdims=False: x.var(axis, keepdim=keepdims, correction=correction).sqrt(),
     "var": lambda x, /, *, axis=None, correction=0.0, keepdims=False: x.var(axis, keepdim=keepdims, correction=correction),
-    "any": lambda x, /, *, axis=None, keepdims=False: x.any(axis, keepdims),
-    "all": lambda x, /, *, axis=None, keepdims=False: x.all(axis, keepdims),
+    "any": lambda x, /, *, axis=None, keepdims=False: x.bool().any(axis, keepdims),
+    "all": lambda x, /, *, axis=None, keepdims=False: x.bool().all(axis, keepdims),
     "argmax": lambda x, /, *, axis=None, keepdims=False: x.argmax(axis, keepdims),
     "argmin": lambda x, /, *, axis=None, keepdims=False: x.argmin(axis, keepdims),
     "argsort": lambda x, /, *, axis=-1, descending=False, stable=True: x.argsort(axis, descending, stable),

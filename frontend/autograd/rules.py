@@ -31,7 +31,8 @@ from frontend.evaluation.trace import apply
 from frontend.ops.activation import gate, gate_rest, sigmoid
 from frontend.ops.arithmetic import floordiv
 from frontend.ops.arithmetic import pow as power
-from frontend.ops.elementwise import eq, gt, le, lt, maximum, minimum, ne, where
+from frontend.ops.elementwise import clip as cut
+from frontend.ops.elementwise import eq, ge, gt, le, lt, maximum, minimum, ne, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, rsqrt, sign, xlogy
 from frontend.ops.reductions import fold, mean
@@ -70,8 +71,7 @@ def clip(g: Any, out: Any, x: Any, *more: Any) -> Gradients:
 
 def hardswish(g: Any, out: Any, x: Any) -> Any:
     """x relu6(x + 3) / 6: 0 up to -3, g (x / 3 + 1/2) below 3, g from there on."""
-    least = where(gt(x, -3.0) | ne(x, x), g * (x * (1 / 3) + 0.5), 0.0)
-    return where(gt(x, 3.0) | eq(x, 3.0), g, least)
+    return where(le(x, -3.0), 0.0, where(lt(x, 3.0), g * (x * (1 / 3) + 0.5), g))
 
 
 def of_gate(g: Any, out: Any, x: Any, negated: bool) -> Any:  # noqa: FBT001 - as all rules
@@ -81,8 +81,8 @@ def of_gate(g: Any, out: Any, x: Any, negated: bool) -> Any:  # noqa: FBT001 - a
 
 
 def logaddexp(g: Any, out: Any, x: Any, y: Any) -> Gradients:
-    """log(exp(x) + exp(y)): g s(x - y), g s(y - x), with s the logistic function; g / 2 each for x = y."""
-    apart: Any = where(eq(x, y), 0.0, x - y)
+    """log(exp(x) + exp(y)): g s(x - y), g s(y - x), s the logistic function; NaN for equal infinities."""
+    apart: Any = x - y
     return g * sigmoid(apart), g * sigmoid(-apart)
 
 
@@ -146,9 +146,10 @@ def _place(x: TensorBase, axes: tuple[int, ...]) -> tuple[TensorBase, int]:
 
 
 def every_extreme(g: Any, out: Any, x: Any) -> Any:
-    """Greatest or least of all elements: g shared evenly by those that equal it, or by the NaNs if any."""
+    """One of all elements, as the greatest: g shared evenly by those that equal it; all NaNs equal NaN."""
     shape = x.expr.shape
-    hit: Any = eq(x, spread(out, shape)) | ne(x, x)
+    wide: Any = spread(out, shape)
+    hit: Any = eq(x, wide) | (ne(x, x) & ne(wide, wide))
     share = where(hit, constant(x, 1.0, x.expr.dtype, shape), 0.0)
     count = spread(fold(Ops.ADD, share, tuple(range(len(shape))), keepdim=True), shape)
     return where(hit, spread(g, shape) / count, 0.0)
@@ -191,6 +192,13 @@ def cross_entropy_of_logits(g: Any, out: Any, x: Any, t: Any) -> Gradients:
     return g * ((1.0 - t) * sigmoid(x) - t * sigmoid(-x)), -(g * x)
 
 
+def smooth(g: Any, out: Any, x: Any, y: Any, *limits: float) -> Gradients:
+    """The loss of x - y that is a square up to beta: g (x - y), limited to beta, and its negation."""
+    beta, scale = limits
+    found: Any = g * (cut(x - y, -beta, beta) * (scale / beta))
+    return found, -found
+
+
 RULES: Final[dict[str, Callable[..., Any]]] = {
     **matrix_rules.RULES,
     "custom": lambda g, _, *sources: sources[-1].gradients(g, sources[:-1]),  # that a user wrote
@@ -198,12 +206,12 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "beside": lambda g, _, __, *others: (g, *_zeros(*others)),
     "relu": lambda g, y, _: where(eq(y, 0.0), 0.0, g),  # 0 at 0
     "clip": clip,
-    "hardtanh": lambda g, _, x, low, high: where(gt(x, low) & lt(x, high), g, 0.0),
+    "hardtanh": lambda g, _, x, low, high: where(le(x, low) | ge(x, high), 0.0, g),
     "hardsigmoid": lambda g, _, x: where(gt(x, -3.0) & lt(x, 3.0), g * (1 / 6), 0.0),
     "hardswish": hardswish,
     "leaky_relu": lambda g, _, x, slope: where(gt(x, 0.0), g, g * slope),  # the slope at 0 and for NaN
-    "elu": lambda g, _, x, alpha: where(gt(x, 0.0), g, g * (exp(minimum(x, 0.0)) * alpha)),
-    "celu": lambda g, _, x, alpha: where(gt(x, 0.0), g, g * exp(minimum(x, 0.0) * (1 / alpha))),
+    "elu": lambda g, _, x, alpha: where(le(x, 0.0), g * (exp(minimum(x, 0.0)) * alpha), g),
+    "celu": lambda g, _, x, alpha: where(le(x, 0.0), g * exp(minimum(x, 0.0) * (1 / alpha)), g),
     "sigmoid": lambda g, y, x: g * (y * sigmoid(-x)),  # keeps its digits where s(x) is near 1
     "softplus": lambda g, _, x: g * sigmoid(x),
     "logsigmoid": lambda g, _, x: g * sigmoid(-x),
@@ -213,10 +221,13 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "remainder": lambda g, _, x, y: (g, -(g * floordiv(x, y))),
     "fmod": lambda g, _, _x, _y, quotient: (g, -(g * quotient), None),
     "logaddexp": logaddexp,
+    "entr": lambda g, _, x: -(g * (log(x) + 1.0)),
+    "xlog1py": lambda g, _, x, y: (where(eq(x, 0.0) & le(y, -1.0), 0.0, g * log1p(y)), g * (x / (y + 1.0))),
     "xlogy": lambda g, _, x, y: (where(eq(x, 0.0) & le(y, 0.0), 0.0, xlogy(g, y)), g * (x / y)),
     "lerp": lambda g, _, x, end, weight: (g * (1.0 - weight), g * weight, g * (end - x)),
     "first_extreme": first_extreme,
     "every_extreme": every_extreme,
+    "smooth": smooth,
     "variance": variance,
     "norm": of_norm,
     "cross_entropy_of_two": cross_entropy_of_two,

@@ -19,7 +19,7 @@ from frontend.arguments.checks import axis_of
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import narrowed, number_like, ruled, widened, widened_float
 from frontend.evaluation.trace import apply, composite, method
-from frontend.ops.elementwise import add, clip, gt, lt, maximum, mul, ne, where
+from frontend.ops.elementwise import add, clip, gt, le, lt, maximum, mul, ne, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape
@@ -233,7 +233,7 @@ def softshrink(self: T, lambd: float = 0.5) -> T:
     if lambd < 0:
         raise UsageError(f"softshrink: wanted a lambd of at least 0, saw {lambd}")
     x = widened(self)
-    below = where(lt(x, -lambd), add(x, lambd), mul(x, 0.0))
+    below = where(lt(x, -lambd), add(x, lambd), where(ne(x, x), x, 0.0))
     return narrowed(where(gt(x, lambd), add(x, -lambd), below), self)
 
 
@@ -246,8 +246,8 @@ def tanhshrink(self: T) -> T:
 
 @method
 def threshold(self: T, threshold: float, value: float) -> T:
-    """Return self where it is above a threshold, else `value`, promoted to one dtype."""
-    return where(gt(widened_float(self), threshold), self, value)
+    """Return self, or `value` where self is at most a threshold, promoted to one dtype."""
+    return where(le(widened_float(self), threshold), value, self)
 
 
 @method

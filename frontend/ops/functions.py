@@ -114,12 +114,12 @@ def abs(self: T) -> T:
 
 @method
 def sign(self: T) -> T:
-    """Return -1, 0 or 1 in the same dtype; NaN stays NaN."""
+    """Return -1, 0 or 1 in the same dtype; 0 for NaN, as PyTorch."""
     dtype = self.expr.dtype
     if dtype is dtypes.bool:
         return self
     result = sub(convert(gt(self, 0), dtype), convert(lt(self, 0), dtype))
-    return ruled("zero", where(ne(self, self), self, result), self) if dtype.is_float else result
+    return ruled("zero", result, self) if dtype.is_float else result
 
 
 @operator

@@ -354,7 +354,7 @@ def _symbolic_item(x: T, key: Any) -> Any:
 
 
 def with_tensors(x: TensorBase, key: Any) -> Any:
-    """Return a key with lists, nested tuples, ranges and NumPy arrays converted to tensors."""
+    """Return a key with lists, nested tuples, ranges and NumPy arrays made tensors; uint8 becomes bool."""
     if isinstance(key, tuple):
         return tuple([_with_tensor(x, k) for k in key])
     return _with_tensor(x, key)
@@ -363,7 +363,10 @@ def with_tensors(x: TensorBase, key: Any) -> Any:
 def _with_tensor(x: TensorBase, part: Any) -> Any:
     if isinstance(part, (list, tuple, range)):
         return x.operand(part) if part else x.of_part(part_of_data([], dtypes.int64, x.expr.device))
-    return x.operand(part) if type(part).__module__ == "numpy" else part
+    part = x.operand(part) if type(part).__module__ == "numpy" else part
+    if part.__class__ is x.__class__ and part.expr.dtype is dtypes.uint8:
+        return convert(part, dtypes.bool)  # PyTorch's masks of former times
+    return part
 
 
 def refuse_outside(what: str, shape: Shape, entries: list[Entry], tensors: list[Any]) -> None:

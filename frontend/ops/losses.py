@@ -23,9 +23,9 @@ from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.trace import apply, composite
 from frontend.ops import reductions
 from frontend.ops.arithmetic import div
-from frontend.ops.elementwise import add, agree, clip, eq, ge, lt, mul, ne, neg, rsub, sub, where
+from frontend.ops.elementwise import add, agree, clip, ge, lt, mul, ne, neg, rsub, sub, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import exp, log, log1p
+from frontend.ops.functions import exp, log, log1p, xlogy
 from frontend.ops.movement import reshape
 from frontend.ops.normalization import log_softmax
 from hcq.errors import UsageError
@@ -299,10 +299,12 @@ def smooth_l1_loss(self: T, target: T, reduction: Reduction = "mean", beta: floa
 
 def _smooth(what: str, x: T, target: T, beta: float, scale: float) -> T:
     x, goal = agree(what, x, target, floats=True)
-    size = absolute(sub(widened(x), widened(goal)))
+    a, b = widened(x), widened(goal)
+    size = absolute(sub(a, b))
     if beta:
         near = mul(mul(size, size), 0.5 * scale / beta)
         size = where(lt(size, beta), near, mul(sub(size, 0.5 * beta), scale))
+        size = ruled("smooth", size, a, b, about=(beta, scale))
     return narrowed(size, x)
 
 
@@ -332,6 +334,4 @@ def kl_div(
     x, goal = agree("kl_div", self, target, floats=True)
     if log_target:
         return _reduced(mul(exp(goal), sub(goal, x)), reduction)
-    zero = eq(goal, 0.0)
-    entropy = where(zero, 0.0, mul(goal, log(where(zero, 1.0, goal))))
-    return _reduced(sub(entropy, mul(goal, x)), reduction)
+    return _reduced(sub(xlogy(goal, goal), mul(goal, x)), reduction)

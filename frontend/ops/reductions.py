@@ -148,20 +148,22 @@ def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
 
 @method
 def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return whether some value over axes is not zero.
+    """Return whether some value over axes is not zero; over no elements it is False.
 
-    The result is bool; over no elements it is False.
+    The result is bool, of uint8 it is uint8, as PyTorch's.
     """
-    return fold(Ops.MAX, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "any"), keepdim=keepdim)
+    return _truth(Ops.MAX, self, axis, "any", keepdim=keepdim)
 
 
 @method
 def all(self: T, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return whether every value over axes is not zero.
+    """Return whether every value over axes is not zero; over no elements it is True. The dtype is `any`'s."""
+    return _truth(Ops.MIN, self, axis, "all", keepdim=keepdim)
 
-    The result is bool; over no elements it is True.
-    """
-    return fold(Ops.MIN, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "all"), keepdim=keepdim)
+
+def _truth(op: str, x: T, axis: Axes, what: str, *, keepdim: bool) -> T:
+    found = fold(op, convert(x, dtypes.bool), axes_of(axis, x.expr.shape, what), keepdim=keepdim)
+    return convert(found, dtypes.uint8) if x.expr.dtype is dtypes.uint8 else found
 
 
 def _count(x: TensorBase, axes: Shape) -> int:

@@ -303,7 +303,9 @@ def lcm(self: T, other: T | Number) -> T:
     zero, one = (number_like(x, n) for n in (0, 1))
     none = apply(Ops.EQ, None, divisor, zero)
     part = apply(Ops.FLOORDIV, None, absolute(x), apply(Ops.WHERE, None, none, one, divisor))
-    return absolute(mul(part, absolute(y)))
+    if x.expr.dtype.bits < 32:  # C multiplies in 32 bits, and takes the magnitude before it wraps
+        part, y = convert(part, dtypes.int32), convert(y, dtypes.int32)
+    return convert(absolute(mul(part, absolute(y))), x.expr.dtype)
 
 
 def _integers(what: str, x: T, y: T | Number) -> tuple[T, T]:

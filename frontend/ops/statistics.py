@@ -20,7 +20,7 @@ from compiler.dtype import dtypes
 from frontend.arguments.checks import axis_of, whole
 from frontend.arguments.conversion import converting, flag, number, shown
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import constant, convert, coordinate, narrowed, widened
+from frontend.evaluation.constants import constant, convert, coordinate, narrowed, ruled, widened
 from frontend.ops import creation, reductions
 from frontend.ops.arithmetic import div, floordiv
 from frontend.ops.elementwise import clip, eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
@@ -75,6 +75,12 @@ def kthvalue(self: T, k: int, axis: int = -1, keepdim: bool = False) -> Ordered[
     return _of_rank(self, k - 1, a, flag(keepdim, "kthvalue, keepdim"))
 
 
+def _of_all(x: T, middle: Any) -> T:
+    """Return a median of all elements; those that equal it share its gradient evenly."""
+    found: T = middle(reshape(x, -1), 0).values
+    return ruled("every_extreme", found, x) if x.expr.dtype.is_float and x.expr.shape else found
+
+
 @converting
 def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Ordered[T]:
     """Return the middle value of all elements, the lower of two; NaN if one is NaN.
@@ -85,9 +91,7 @@ def median(self: T, axis: int | None = None, keepdim: bool = False) -> T | Order
     if axis is None:
         if not prod(self.expr.shape):
             return constant(self, math.nan, self.expr.dtype, ())
-        middle: Any = median(reshape(self, -1), 0)
-        found: T = middle.values
-        return found
+        return _of_all(self, median)
     a = _axis(self, axis, "median")
     n = (self.expr.shape or (1,))[a]
     if not self.expr.dtype.is_float or not self.expr.shape:
@@ -102,9 +106,7 @@ def nanmedian(self: T, axis: int | None = None, keepdim: bool = False) -> T | Or
     if axis is None and not prod(self.expr.shape):
         return median(self)
     if axis is None:
-        middle: Any = nanmedian(reshape(self, -1), 0)
-        found: T = middle.values
-        return found
+        return _of_all(self, nanmedian)
     a = _axis(self, axis, "nanmedian")
     if not self.expr.shape:
         return _of_rank(self, 0, a, keepdim)

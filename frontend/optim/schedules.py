@@ -343,8 +343,8 @@ class OneCycleLR(LambdaLR):
     It starts at max_lr / div_factor, reaches max_lr after the share `pct_start` of the steps, and ends at
     max_lr / div_factor / final_div_factor. `max_lr` may be a list, one for each group; one of another length
     raises `UsageError`. `epochs` times `steps_per_epoch` may be given instead of
-    `total_steps`; without either the constructor raises `UsageError`. A step after the last one raises it,
-    too.
+    `total_steps`; without either the constructor raises `UsageError`. A step after `total_steps` ones
+    raises it, too.
 
     With `cycle_momentum`, the momentum, or b1 of Adam's variants, goes from `max_momentum` to `base_momentum`
     and back. The constructor raises `UsageError` for an optimiser without momentum, `step` for one whose step
@@ -386,7 +386,7 @@ class OneCycleLR(LambdaLR):
             return middle + (first - middle) * (1 + math.cos(math.pi * share)) / 2
 
         def rate(n: int, top: float) -> float:
-            if n > last:
+            if n > total_steps:  # PyTorch allows one step after the last, on the same curve
                 raise UsageError(f"OneCycleLR: {total_steps} steps were wanted, this is one more")
             if self.cycled:
                 set_momentum(optimizer, between(n, max_momentum, base_momentum, max_momentum))

@@ -56,7 +56,7 @@ def _inside(x: Tensor, n: int, padding: str, *, align_corners: bool) -> Tensor:
     """Return positions in elements, moved inside as `padding` says."""
     if padding == "reflection":
         x = _reflected(x, 0.0, n - 1.0) if align_corners else _reflected(x, -0.5, n - 0.5)
-    return x if padding == "zeros" else x.clip(0, n - 1)
+    return x if padding == "zeros" else x.isnan().where(0.0, x).clip(0, n - 1)  # NaN is the first element
 
 
 def _linear(x: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -135,5 +135,7 @@ def grid_sample(
         )
         share = known.where(weight, 0.0).reshape(input.shape[0], 1, -1)
         found = found + picked * share.cast(input.dtype)
+    if cubic or (mode == "bilinear" and padding_mode == "zeros"):  # weights of no finite position are NaN
+        found = found + (grid.detach() * 0).sum(-1).reshape(input.shape[0], 1, -1).cast(input.dtype)
     result: Tensor = found.reshape(*input.shape[:2], *places)
     return result

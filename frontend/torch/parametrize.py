@@ -25,7 +25,7 @@ class ParametrizationList(ModuleList):
         several = isinstance(inverse, (tuple, list))
         self.names = [f"original{i}" for i in range(len(inverse))] if several else ["original"]
         for name, part in zip(self.names, inverse if several else [inverse], strict=True):
-            setattr(self, name, Parameter(part.detach()))
+            setattr(self, name, Parameter(part.detach(), value.requires_grad))
 
     def forward(self) -> Tensor:
         """Return the parameter."""

@@ -1,0 +1,63 @@
+"""What PyTorch 2.13 refuses, allows and leaves as it is, in modules, schedules and indices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import frontend as torch
+from frontend import array_api, nn
+from frontend.nn.utils import parametrize
+from hcq.errors import UsageError
+
+
+def test_norms_take_one_sample_in_evaluation_several_values_and_no_rows():
+    assert nn.BatchNorm1d(3).eval()(torch.zeros(1, 3)).tolist() == [[0.0] * 3]
+    assert nn.GroupNorm(1, 3)(torch.zeros(1, 3)).tolist() == [[0.0] * 3]
+    assert nn.GroupNorm(1, 3)(torch.zeros(0, 3)).shape == (0, 3)
+    assert nn.BatchNorm2d(3)(torch.zeros(1, 3, 1, 2)).shape == (1, 3, 1, 2)
+
+
+def test_a_frozen_weight_stays_frozen_when_it_is_parametrized():
+    class Half(nn.Module):
+        def forward(self, weight: Any) -> Any:
+            return weight / 2
+
+    for frozen in (True, False):
+        layer = nn.Linear(2, 2)
+        layer.weight.requires_grad_(not frozen)
+        parametrize.register_parametrization(layer, "weight", Half())
+        assert layer.parametrizations.weight.original.requires_grad is not frozen
+
+
+def test_one_cycle_allows_as_many_steps_as_a_loop_makes():
+    """PyTorch 2.13: OneCycleLR(RMSprop(p, lr=1e-3, momentum=0.5), max_lr=0.01, total_steps=6)."""
+    optimiser = torch.optim.RMSprop([torch.ones(1).requires_grad_()], lr=1e-3, momentum=0.5)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=0.01, total_steps=6)
+    for _ in range(6):
+        schedule.step()
+    assert schedule.get_last_lr()[0] == pytest.approx(0.0013347753018883054)
+    with pytest.raises(UsageError, match="this is one more"):
+        schedule.step()
+
+
+def test_a_number_may_come_before_the_tensor():
+    assert torch.bucketize(2.5, torch.tensor([1, 2, 3])).item() == 2
+    assert torch.xlogy(2.0, torch.tensor([1, 2])).tolist() == pytest.approx([0.0, 2 * math.log(2)])
+    found = torch.special.xlog1py(2.5, torch.tensor([1, 0]))
+    assert found.tolist() == pytest.approx([2.5 * math.log(2), 0.0])
+
+
+def test_a_uint8_index_is_a_mask():
+    mask = torch.tensor([0, 1], dtype=torch.uint8)
+    with pytest.raises(IndexError, match="mask"):
+        torch.arange(3)[mask]
+    assert torch.arange(4).reshape(2, 2)[mask].tolist() == [[2, 3]]
+
+
+def test_the_array_api_keeps_its_own_sign_and_truth():
+    assert math.isnan(array_api.sign(torch.tensor([math.nan])).item())
+    assert array_api.any(torch.tensor([1], dtype=torch.uint8)).dtype == torch.bool
+    assert array_api.all(torch.tensor([0], dtype=torch.uint8)).item() is False
