@@ -29,15 +29,24 @@ MOST_POLLS = 3
 """How often the call counts with which a driver polls: how many there are depends on the machine's load."""
 
 
+_STATUS = ("RM_", "UVM_", "NVOS")
+"""Beginnings of the names of places that return a status."""
+
+
 class _Places(Surprises):
     """Surprises that keep the name of every place, in order."""
 
     def __init__(self, table: Any) -> None:
         super().__init__(table)
         self.names: list[str] = []
+        self.reply: object = None
+        """What the next call of the resource manager or UVM is answered with."""
 
     def at(self, place: str) -> Any:
         self.names.append(place)
+        if self.reply is not None and place.startswith(_STATUS):
+            reply, self.reply = self.reply, None
+            return reply
         return super().at(place)
 
 
@@ -46,14 +55,16 @@ class HookedKernel:
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.machine = inner, inner.machine
-        self.machine.surprises = places = _Places(self.machine.surprises.table)
-        self.calls: list[str] = places.names
+        self.machine.surprises = self._places = _Places(self.machine.surprises.table)
+        self.calls: list[str] = self._places.names
         """The places of the emulated kernel that were reached, in order."""
         self.after: dict[str, Callable[[bytearray], None]] = {}
         """Name of an ioctl -> a function that changes its structure behind the call."""
         self.told: tuple[str, ...] = ()
         """What `diagnostics` reports next, once, in place of the machine's reports."""
         self.fail_at: int | None = None
+        self.status: object = None
+        """The `StatusReply` with which an ioctl of NVIDIA fails; None: it fails as a whole."""
         self.count, self.failed, self._polls = 0, "", 0
         """`failed`: the call that failed; empty: none."""
         self._kept = False
@@ -74,7 +85,10 @@ class HookedKernel:
         if self.count - 1 == self.fail_at:
             self.failed = f"{call} {what}"
             self._kept = self._kept or any(word in what for word in ("FREE", "UNMAP", "DESTROY"))
-            fail(call, number, what)
+            if call == "ioctl" and self.status is not None:
+                self._places.reply = self.status
+            else:
+                fail(call, number, what)
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         self._enter("open", errno.EMFILE, path)
@@ -100,7 +114,13 @@ class HookedKernel:
             kfd = request >> 8 & 0xFF == ord("K")
             self._enter("ioctl", errno.EIO, Call(request & 0xFF).name if kfd else f"{request:#x}")
         before = len(self.calls)
-        result: int = self.inner.ioctl(fd, request, argument)
+        replied = self._places.reply
+        try:
+            result: int = self.inner.ioctl(fd, request, argument)
+        finally:
+            if replied is not None and self._places.reply is None:
+                self.failed = next(one for one in self.calls[before:] if one.startswith(_STATUS))
+            self._places.reply = None
         for name in self.after.keys() & self.calls[before:] if self.after else ():
             assert isinstance(argument, bytearray)
             self.after[name](argument)

@@ -14,7 +14,7 @@ from drivers.nv.quirks import parse
 from drivers.nv.slm import sizes
 from tests.support.nv.script import Script
 from tests.support.nv.scripted import ScriptedKernel
-from tests.support.scripted.host import RefusedError
+from tests.support.nv.scripted_host import RefusedError
 
 HOPPER, BLACKWELL, AMPERE = 0xCBC0, 0xCEC0, 0xC6C0
 

@@ -2,10 +2,9 @@
 
 The doorbell executes semaphore releases only (`scripted_doorbell`), so that waits end. The replies to
 controls come from a `Script` (`script`). Every call is recorded as a decoded line; every object, descriptor
-and mapping is counted; the n-th call can be made to fail (`scripted.host`). For tests, golden streams
-and dry runs of the hardware tools.
+and mapping is counted. For tests and golden streams.
 
-Not here: an emulated GPU (`emulator.nv`). Next: `scripted_doorbell`, `script`.
+Not here: an emulated GPU (`emulator.nv`). Next: `scripted_doorbell`, `script`, `scripted_host`.
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`
@@ -27,24 +26,22 @@ from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
-from hcq.errors import DriverError, OutOfMemoryError
+from hcq.errors import DriverError
 from tests.support.nv.script import ControlReplies, Script, uuid_of
 from tests.support.nv.scripted_doorbell import Doorbell, Registers
-from tests.support.scripted.host import HostCalls, RefusedError
+from tests.support.nv.scripted_host import HostCalls, RefusedError
 
 if TYPE_CHECKING:
     from hcq.layout import Struct
 
 _CTL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
-_RELEASING = ("RM_FREE", "RM_UNMAP_MEMORY_DMA", "UVM_FREE", "UVM_UNREGISTER")
-"""Calls that release something; after a failure it is released together with the descriptor."""
 
 
 class ScriptedKernel(HostCalls):
-    """The NVIDIA kernel driver, scripted; `fail_at` is the number of the call that fails, counted from 0."""
+    """The NVIDIA kernel driver, scripted."""
 
-    def __init__(self, script: Script | None = None, *, fail_at: int | None = None) -> None:
-        super().__init__(fail_at=fail_at)
+    def __init__(self, script: Script | None = None) -> None:
+        super().__init__()
         self.script = script or Script()
         self._contexts: dict[int, int] = {}
         """Descriptor -> the object that its one mapping will show."""
@@ -85,16 +82,8 @@ class ScriptedKernel(HostCalls):
             raise RefusedError(f"open {path}")
         return self.script.missing_errno if path in self.script.missing else 0
 
-    def closed(self, fd: int, path: str) -> None:
+    def closed(self, fd: int) -> None:
         self._contexts.pop(fd, None)
-        # As in the real driver, what a failed call did not release goes with the last descriptor.
-        if not self.is_open(path) and self.failed.startswith(_RELEASING):
-            if path == _UVM:
-                self._ranges.clear()
-                self._uvm.clear()
-            elif path == _CTL:
-                self.objects.clear()
-                self._dma.clear()
 
     def read_file(self, path: str) -> bytes:
         if path == "/proc/driver/nvidia/version" and self.script.proc_version:
@@ -114,8 +103,6 @@ class ScriptedKernel(HostCalls):
         return self.anonymous(size, va=va, prot=prot, flags=flags)
 
     def mmio(self, fd: int, size: int, offset: int) -> Registers:
-        if self.must_fail("mmio"):
-            raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments="registers")
         self.calls.append(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
         _, _, values = self.objects[self._contexts[fd]]
         return Registers(self.doorbell, self.calls, readable=not values.get("bBar1Mapping"))
@@ -137,8 +124,6 @@ class ScriptedKernel(HostCalls):
 
     def _reply(self, layout: type[Struct], block: bytearray, what: str, **fields: Any) -> None:
         status = self.script.refuse.get(what, 0)
-        if self.must_fail(what):
-            status = NvStatus.INVALID_ARGUMENT
         if status:
             fields = {"status": status}
         layout.store(block, **fields)
@@ -149,14 +134,10 @@ class ScriptedKernel(HostCalls):
 
     def _nv_esc_check_version_str(self, _fd: int, block: bytearray) -> None:
         layout = rm_layouts.nv_ioctl_rm_api_version_t
-        if self.must_fail("CHECK_VERSION_STR"):
-            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         layout.store(block, reply=rm_layouts.VERSION_RECOGNISED, versionString=self.script.version)
         self.calls.append(f"CHECK_VERSION_STR -> {self.script.version}")
 
     def _nv_esc_card_info(self, _fd: int, block: bytearray) -> None:
-        if self.must_fail("CARD_INFO"):
-            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         layout = rm_layouts.nv_ioctl_card_info_t
         for i in range(self.script.gpus):
             pci = rm_layouts.nv_pci_info_t(bus=i + 1, vendor_id=0x10DE, device_id=0x2335)
@@ -166,8 +147,6 @@ class ScriptedKernel(HostCalls):
         self.calls.append(f"CARD_INFO -> {self.script.gpus} GPUs")
 
     def _nv_esc_register_fd(self, fd: int, block: bytearray) -> None:
-        if self.must_fail("REGISTER_FD"):
-            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         if "nvidiactl" in self._fds[fd] or self._fds.get(int.from_bytes(block, "little")) != _CTL:
             raise RefusedError("REGISTER_FD belongs on the GPU's node, with the control node's descriptor")
         self.calls.append(f"REGISTER_FD {self._fds[fd]}")
@@ -322,11 +301,7 @@ class ScriptedKernel(HostCalls):
             raise RefusedError(f"{command.name} with {len(block)} bytes")
         asked: Any = shape.from_bytes(block)
         self.calls.append(f"{command.name} {fields_text(asked)}".rstrip())
-        status = (
-            NvStatus.INVALID_ARGUMENT
-            if self.must_fail(command.name)
-            else self.script.refuse.get(command.name, 0)
-        )
+        status = self.script.refuse.get(command.name, 0)
         if not status:
             status = self._uvm_state(command, asked)
         shape.store(block, rmStatus=status)

@@ -18,7 +18,7 @@ from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
 from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemOperation
-from tests.support.scripted.host import RefusedError
+from tests.support.nv.scripted_host import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,9 +1,7 @@
-"""The vendor-neutral half of a scripted kernel: descriptors, host mappings, the log, the failing call.
+"""Descriptors, host mappings and the log of the scripted kernel.
 
-Anonymous memory is really mapped, so that drivers can use it. Every call that can fail is counted, and one of
-them, chosen by its number, fails; a test that fails each call in turn finds what a driver forgets to undo.
-
-Not here: which files exist and what an ioctl replies (`nv.scripted`, `amd.scripted`).
+Anonymous memory is really mapped, so that drivers can use it. Not here: which files exist and what an ioctl
+replies (`scripted`).
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel`
@@ -16,7 +14,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_SHARED, LinuxKernel, Mapping
-from hcq.errors import DriverError, OutOfMemoryError
+from hcq.errors import DriverError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,24 +27,13 @@ class RefusedError(AssertionError):
 
 
 class HostCalls(ABC):
-    """Descriptors and host mappings of a scripted kernel, with a log and one call that fails.
+    """Descriptors and host mappings of a scripted kernel, with a log. Not thread-safe."""
 
-    A vendor's kernel inherits from it, because `drivers.kernel.Kernel` has too many methods to forward each.
-    Not thread-safe.
-    """
-
-    def __init__(self, *, fail_at: int | None = None) -> None:
+    def __init__(self) -> None:
         self.calls: list[str] = []
         """A decoded line for each call, in order."""
-        self.fail_at = fail_at
-        """The number of the call that fails, counted from 0; None for no failure. It may be changed at any
-        time."""
         self.told: tuple[str, ...] = ()
         """What `diagnostics` reports next, once."""
-        self.failed = ""
-        """The call that failed because of `fail_at`, or "" before it."""
-        self.count = 0
-        """How many calls that can fail were made."""
         self._linux = LinuxKernel()
         self._fds: dict[int, str] = {}
         self._next_fd = itertools.count(100)
@@ -59,19 +46,11 @@ class HostCalls(ABC):
 
     @abstractmethod
     def map_file(self, fd: int, size: int, *, offset: int, va: int, prot: int, flags: int | None) -> Mapping:
-        """Map device memory, as `Kernel.mmap` with a descriptor; the failing call was counted before."""
+        """Map device memory, as `Kernel.mmap` with a descriptor."""
 
     @abstractmethod
-    def closed(self, fd: int, path: str) -> None:
+    def closed(self, fd: int) -> None:
         """Release what the kernel releases together with a descriptor."""
-
-    def must_fail(self, what: str) -> bool:
-        """Count a call that can fail, and return whether `fail_at` chooses it."""
-        self.count += 1
-        if self.fail_at is not None and self.count - 1 == self.fail_at:
-            self.failed = what
-            return True
-        return False
 
     def leaks(self) -> list[str]:
         """Return a line for each descriptor and anonymous mapping that is still held."""
@@ -81,7 +60,7 @@ class HostCalls(ABC):
 
     def open(self, path: str, flags: int = 2) -> int:
         del flags
-        number = self.open_errno(path) or (errno.EIO if self.must_fail(f"open {path}") else 0)
+        number = self.open_errno(path)
         if number:
             raise DriverError("open", number, errno.errorcode[number], arguments=path)
         fd = next(self._next_fd)
@@ -92,11 +71,7 @@ class HostCalls(ABC):
     def close(self, fd: int) -> None:
         path = self._fds.pop(fd)
         self.calls.append(f"close {path}")
-        self.closed(fd, path)
-
-    def is_open(self, path: str) -> bool:
-        """Return whether a descriptor of a file is open."""
-        return path in self._fds.values()
+        self.closed(fd)
 
     def read(self, fd: int, size: int) -> bytes:
         raise RefusedError(f"read {fd} {size}")
@@ -114,8 +89,6 @@ class HostCalls(ABC):
         prot: int = 3,
         flags: int | None = None,
     ) -> Mapping:
-        if self.must_fail(f"mmap {size:#x}"):
-            raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes")
         if fd >= 0:
             return self.map_file(fd, size, offset=offset, va=va, prot=prot, flags=flags)
         if offset:
