@@ -52,6 +52,8 @@ HOMES: Final = {
     **dict.fromkeys(("finfo", "iinfo"), "frontend.array_api.data_types"),
     **dict.fromkeys(("GradScaler", "autocast", "is_autocast_enabled"), "frontend.amp"),
     **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
+    **dict.fromkeys(("binomial", "poisson"), "frontend.torch.families"),
+    "matrix_exp": "frontend.torch.linalg",
 }
 """Names of the module -> the modules that define them."""
 CONSTANTS: Final = {
@@ -407,7 +409,8 @@ TORCH_FUNCTIONS: Final = frozenset({
     "can_cast", "chain_matmul", "combinations", "cumulative_trapezoid", "instance_norm", "is_floating_point",
     "randint_like", "range", "rsub", "scalar_tensor", "unravel_index", "vander", "get_num_threads",
     "set_num_threads", "alpha_dropout", "frombuffer", "get_num_interop_threads", "set_num_interop_threads",
-    "get_float32_matmul_precision", "set_float32_matmul_precision",
+    "get_float32_matmul_precision", "set_float32_matmul_precision", "feature_alpha_dropout", "gradient",
+    "kaiser_window", "polygamma",
 })  # fmt: skip
 """Functions of `frontend.torch.functions` that are names of `frontend`."""
 NAMES: Final = frozenset({*HOMES, *TORCH_FUNCTIONS, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})

@@ -21,7 +21,7 @@ RENAMED: Final = {
         name: name
         for name in (
             "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "log_softmax", "logit",
-            "logsumexp", "round", "sinc", "softmax", "xlogy",
+            "logsumexp", "polygamma", "round", "sinc", "softmax", "xlogy",
         )
     },
 }  # fmt: skip

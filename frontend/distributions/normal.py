@@ -1,3 +1,3 @@
-"""PyTorch's module `distributions.normal`; see `frontend.torch.distributions`."""
+"""PyTorch's module `distributions.normal`; see `frontend.torch.families`."""
 
-from frontend.torch.distributions import *  # noqa: F403 - all of it
+from frontend.torch.families import *  # noqa: F403 - all of it

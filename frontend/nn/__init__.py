@@ -86,7 +86,7 @@ __all__ = [
 if not TYPE_CHECKING:  # type checkers know all names
     _LATER = ("data", "functional", "init", "microscaling", "utils")
     _ROWS = "AlphaDropout LPPool1d LPPool2d LPPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d RReLU"
-    _ROWS += " CTCLoss MultiLabelMarginLoss"
+    _ROWS += " FeatureAlphaDropout CTCLoss MultiLabelMarginLoss"
     _LAZY = ["LazyLinear", "UninitializedBuffer", "UninitializedParameter", "parameter"]
     _SIZED = ("Conv", "ConvTranspose", "BatchNorm", "InstanceNorm")
     _LAZY += [f"Lazy{kind}{n}d" for kind in _SIZED for n in (1, 2, 3)]

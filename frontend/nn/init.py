@@ -102,6 +102,22 @@ def eye_(t: Tensor) -> Tensor:
     return t.assign(Tensor.eye(*t.shape, dtype=t.dtype, device=t.device)).realize()
 
 
+def dirac_(t: Tensor, groups: int = 1) -> Tensor:
+    """Assign what passes channels on: ones at the middles of kernels (outputs, inputs, *kernel), else zeros.
+
+    Each of `groups` of outputs has the first inputs. Raises `UsageError` unless there are 3 to 5 axes, and
+    outputs that the groups divide.
+    """
+    if t.ndim not in {3, 4, 5} or groups < 1 or t.shape[0] % groups:
+        raise UsageError(f"dirac_: wanted 3 to 5 axes and outputs of {groups} groups, saw {t.shape}")
+    each = t.shape[0] // groups
+    found = Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device)
+    for k in range(min(each, t.shape[1])):
+        for group in range(groups):
+            found[(group * each + k, k, *[n // 2 for n in t.shape[2:]])] = 1
+    return t.assign(found).realize()
+
+
 def xavier_uniform_(t: Tensor, gain: float = 1.0) -> Tensor:
     """Assign numbers uniform in ±gain sqrt(6 / (inputs + outputs))."""
     bound = number(gain, "xavier_uniform_, gain") * math.sqrt(6 / max(1, sum(_fans(t))))

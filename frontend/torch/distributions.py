@@ -3,7 +3,7 @@
 A method that a distribution does not have raises `NotImplementedError`; parameters that do not fit raise
 `UsageError`.
 
-Not here: random tensors (`frontend.ops.random`).
+Not here: random tensors (`frontend.ops.random`). Next: `families`, those of numbers, and divergences.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+
+__all__ = ["Categorical", "Distribution", "Independent", "MultivariateNormal"]
 
 
 class Distribution:
@@ -84,74 +86,6 @@ class Categorical(Distribution):
         return -(self.probs * (self.probs > 0).where(self.logits, 0.0)).sum(-1)
 
 
-def _both(*given: Any) -> tuple[Tensor, ...]:
-    """Return numbers or tensors as tensors of the shape that they broadcast to."""
-    made = [t if isinstance(t, Tensor) else Tensor(float(t)) for t in given]
-    return tuple(Tensor.broadcast_tensors(*made))
-
-
-class Normal(Distribution):
-    """The normal distribution with a mean `loc` and a standard deviation `scale`, which broadcast."""
-
-    def __init__(self, loc: Any, scale: Any) -> None:
-        self.loc, self.scale = _both(loc, scale)
-        self.mean, self.batch_shape = self.loc, self.loc.shape
-
-    @property
-    def variance(self) -> Tensor:  # type: ignore[override]  # computed when it is read
-        """The variances."""
-        return self.scale * self.scale
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Return numbers (*sample_shape, *batch) through which gradients flow to both parameters."""
-        return self.loc + self.scale * _noise(self.loc, sample_shape)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the logarithm of the density."""
-        far = (value - self.loc) / self.scale
-        return -(far * far) / 2 - self.scale.log() - math.log(2 * math.pi) / 2
-
-    def entropy(self) -> Tensor:
-        """Return the entropy in nats."""
-        return self.scale.log() + (1 + math.log(2 * math.pi)) / 2
-
-    def cdf(self, value: Tensor) -> Tensor:
-        """Return the probability of a number up to `value`."""
-        return (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf()) / 2
-
-    def icdf(self, value: Tensor) -> Tensor:
-        """Return the number up to which the probability is `value`."""
-        return self.loc + self.scale * math.sqrt(2) * (2 * value - 1).erfinv()
-
-
-def _noise(like: Tensor, sample_shape: Sequence[int]) -> Tensor:
-    return Tensor.randn(*sample_shape, *like.shape, dtype=like.dtype, device=like.device)
-
-
-class Uniform(Distribution):
-    """The uniform distribution from `low` to below `high`, which broadcast."""
-
-    def __init__(self, low: Any, high: Any) -> None:
-        self.low, self.high = _both(low, high)
-        self.mean, self.batch_shape = (self.low + self.high) / 2, self.low.shape
-        self.variance = (self.high - self.low).square() / 12
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Return numbers (*sample_shape, *batch) through which gradients flow to both parameters."""
-        shape = (*sample_shape, *self.low.shape)
-        drawn = Tensor.rand(*shape, dtype=self.low.dtype, device=self.low.device)
-        return self.low + (self.high - self.low) * drawn
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the logarithm of the density, -inf outside of the range."""
-        inside = (value >= self.low) & (value < self.high)
-        return inside.where(0.0, -math.inf) - (self.high - self.low).log()
-
-    def entropy(self) -> Tensor:
-        """Return the entropy in nats."""
-        return (self.high - self.low).log()
-
-
 class MultivariateNormal(Distribution):
     """The normal distribution of vectors with a mean (..., n) and a covariance, or its factor, (..., n, n).
 
@@ -173,7 +107,8 @@ class MultivariateNormal(Distribution):
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Return vectors (*sample_shape, *batch, n) through which gradients flow to both parameters."""
-        noise = _noise(self.loc, sample_shape)
+        shape = (*sample_shape, *self.loc.shape)
+        noise = Tensor.randn(*shape, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + (self.scale_tril * noise.unsqueeze(-2)).sum(-1)
 
     def _half_log_det(self) -> Tensor:
@@ -225,47 +160,3 @@ class Independent(Distribution):
         """Return the sum of the entropies along the axes of the event."""
         found = self.base_dist.entropy()
         return found.sum(self.axes) if self.axes else found
-
-
-class Bernoulli(Distribution):
-    """0 or 1 with a probability, or a logit, of 1. Raises `UsageError` unless exactly one is given."""
-
-    def __init__(self, probs: Tensor | None = None, logits: Tensor | None = None) -> None:
-        if (probs is None) == (logits is None):
-            raise UsageError("Bernoulli: wanted probs or logits, saw both or none")
-        self.probs = probs if probs is not None else logits.sigmoid()  # type: ignore[union-attr]  # one is given
-        self.mean, self.variance, self.batch_shape = (
-            self.probs,
-            self.probs * (1 - self.probs),
-            self.probs.shape,
-        )
-
-    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Return zeros and ones (*sample_shape, *batch), without gradients."""
-        return self.probs.detach().expand((*sample_shape, *self.probs.shape)).bernoulli()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the logarithm of the probability of 0 or 1."""
-        return -self.probs.binary_crossentropy(value, "none")
-
-    def entropy(self) -> Tensor:
-        """Return the entropy in nats."""
-        return self.probs.binary_crossentropy(self.probs, "none")
-
-
-def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """Return the divergence of p from q in nats, both normal, categorical, or Bernoulli distributions.
-
-    Also of two `Independent` ones of these with equally many axes. Raises `UsageError` for others.
-    """
-    if isinstance(p, Independent) and isinstance(q, Independent) and p.axes == q.axes:
-        return kl_divergence(p.base_dist, q.base_dist).sum(p.axes)
-    if isinstance(p, Normal) and isinstance(q, Normal):
-        ratio, far = (p.scale / q.scale).square(), ((p.loc - q.loc) / q.scale).square()
-        return (ratio + far - 1 - ratio.log()) / 2
-    if isinstance(p, Categorical) and isinstance(q, Categorical):
-        terms = p.probs * (p.logits - q.logits)
-        return (p.probs == 0).where(0.0, (q.probs == 0).where(math.inf, terms)).sum(-1)
-    if isinstance(p, Bernoulli) and isinstance(q, Bernoulli):
-        return q.probs.binary_crossentropy(p.probs, "none") - p.entropy()
-    raise UsageError(f"kl_divergence: not of {type(p).__name__} and {type(q).__name__}")

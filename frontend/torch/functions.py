@@ -228,6 +228,20 @@ def rrelu(
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Return elements set with probability p to SELU's limit, then scaled to keep mean 0 and variance 1."""
     del inplace  # as in `rrelu`
+    return _alpha_dropout(input, p, training, input.shape)
+
+
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Return `alpha_dropout` of whole channels of (batch, channels, ...)."""
+    del inplace  # as in `rrelu`
+    if input.ndim < 2:
+        raise UsageError(f"feature_alpha_dropout: wanted (batch, channels, ...), saw {input.shape}")
+    return _alpha_dropout(input, p, training, (*input.shape[:2], *(1,) * (input.ndim - 2)))
+
+
+def _alpha_dropout(input: Tensor, p: float, training: bool, shape: tuple[int, ...]) -> Tensor:
     if not 0 <= p <= 1:
         raise UsageError(f"alpha_dropout, p: wanted a probability, saw {p}")
     if not training or p == 0:
@@ -236,7 +250,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
         return input.zeros_like()
     kept = 1 - p
     scale = 1 / math.sqrt(kept + _SELU_LEAST * _SELU_LEAST * kept * p)
-    drawn = Tensor.rand(*input.shape, dtype=input.dtype, device=input.device) < kept
+    drawn = Tensor.rand(*shape, dtype=input.dtype, device=input.device) < kept
     return drawn.where(input, _SELU_LEAST) * scale - scale * _SELU_LEAST * p
 
 
@@ -295,6 +309,59 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0,
     if x.ndim == 1:
         steps = steps.reshape([-1 if axis == dim % y.ndim else 1 for axis in range(y.ndim)])
     return (means * steps).cumsum(dim)
+
+
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """Return the n-th derivative of `digamma`, by sums of powers up to 10 and Euler's formula beyond.
+
+    Reads the least element. Raises `UsageError` for a negative n.
+    """
+    if not _natural("polygamma, n", n):
+        return input.digamma()
+    x, s = input.cast("float64"), n + 1
+    least = float(x.detach().amin().item()) if x.numel() else 0.0
+    count = 10 - math.floor(min(least, 0.0)) if math.isfinite(least) else 10
+    found: Any = sum((x + k) ** -s for k in range(count))
+    z, rising = x + count, float(s)
+    found = found + z ** (1 - s) / (s - 1) + z**-s / 2
+    for j, bernoulli in enumerate((1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)):
+        found = found + bernoulli * rising * z ** (-s - 2 * j - 1)
+        rising *= (s + 2 * j + 1) * (s + 2 * j + 2)
+    result: Tensor = found * ((-1) ** s * math.factorial(n))
+    return result.cast(input.dtype if input.is_floating_point() else "float32")
+
+
+def gradient(
+    input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+) -> tuple[Tensor, ...]:
+    """Return the derivative along each axis by differences of the second order, at the ends of `edge_order`.
+
+    `spacing` is a number, a number for each axis, or a tensor of places for each. Raises `UsageError` for
+    another number of these, and for axes that have at most `edge_order` elements.
+    """
+    axes = tuple(range(input.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    each = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
+    if len(each) != len(axes) or edge_order not in {1, 2}:
+        seen = f"{spacing}, {edge_order}"
+        raise UsageError(f"gradient: wanted {len(axes)} spacings and edge_order 1 or 2, saw {seen}")
+    return tuple([_slopes(input, axis, step, edge_order) for axis, step in zip(axes, each, strict=True)])
+
+
+def _slopes(input: Tensor, axis: int, step: Any, order: int) -> Tensor:
+    f = input.movedim(axis, -1) * 1.0
+    size = f.shape[-1]
+    if size <= order:
+        raise UsageError(f"gradient: wanted more than {order} elements along axis {axis}, saw {input.shape}")
+    places = step if isinstance(step, Tensor) else Tensor.arange(size, dtype=f.dtype, device=f.device) * step
+    h, slope = places.diff(), f.diff() / places.diff()
+    first, last = slope[..., :1], slope[..., -1:]
+    if size > 2:
+        ratio = h[:-1] / (h[:-1] + h[1:])
+        middle = slope[..., :-1] * (1 - ratio) + slope[..., 1:] * ratio
+        if order == 2:
+            first, last = 2 * first - middle[..., :1], 2 * last - middle[..., -1:]
+        first = first.cat(middle, axis=-1)
+    return first.cat(last, axis=-1).movedim(-1, axis)
 
 
 def is_floating_point(input: Tensor) -> bool:
@@ -378,7 +445,8 @@ LATER: Final = {
 """Further functions of `nn.functional` -> their modules."""
 _EVERY: Final[Any] = (
     alpha_dropout, bartlett_window, bilinear, blackman_window, can_cast, chain_matmul, combinations,
-    cumulative_trapezoid, embedding_bag, frombuffer, get_float32_matmul_precision,
+    cumulative_trapezoid, embedding_bag, feature_alpha_dropout, frombuffer, gradient, polygamma,
+    get_float32_matmul_precision,
     get_num_interop_threads, get_num_threads, hamming_window, hann_window, instance_norm,
     is_floating_point, kaiser_window, multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub,
     scalar_tensor, set_float32_matmul_precision, set_num_interop_threads, set_num_threads,

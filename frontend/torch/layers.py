@@ -47,3 +47,11 @@ class AlphaDropout(Dropout):
     def forward(self, x: Tensor) -> Tensor:
         """Return the tensor, in evaluation mode itself."""
         return functions.alpha_dropout(x, self.p, in_training(self))
+
+
+class FeatureAlphaDropout(Dropout):
+    """`AlphaDropout` of whole channels of (batch, channels, ...)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the tensor, in evaluation mode itself."""
+        return functions.feature_alpha_dropout(x, self.p, in_training(self))

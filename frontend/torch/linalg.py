@@ -42,9 +42,9 @@ from hcq.errors import UsageError
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh",
-    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp",
-    "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
-    "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
+    "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul",
+    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet",
+    "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "vander", "vecdot",
     "vector_norm",
 ]  # fmt: skip
 
@@ -305,6 +305,21 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> _Info:  # noqa: N803 - a
     """Return the inverse, and the number of a pivot that is 0; errors as `solve_ex`."""
     pivots = _eliminated(A)[0].diagonal(0, -2, -1)
     return _ex("inv_ex", lambda: decompositions.inverted(A), pivots == 0, check_errors)
+
+
+class LUFactorEx(NamedTuple):
+    """The factors and pivots of `lu_factor`, and for each matrix 0, or the number of a pivot that is 0."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:  # noqa: N803 - as above
+    """Return `lu_factor`, and the number of a pivot that is 0; errors as `solve_ex` and `lu_factor`."""
+    found = lu_factor(A, pivot=pivot)
+    zero = found.LU.detach().diagonal(0, -2, -1) == 0
+    return LUFactorEx(*found, _ex("lu_factor_ex", lambda: found.LU, zero, check_errors).info)
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> _Info:  # noqa: N803 - as above

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from frontend import array_api as xp
 from frontend.methods import METHODS
 from tests.oracles.expressions import EXPRESSIONS
 from tests.oracles.gradients.cases import CASES
+from tests.oracles.opdb import archive
 from tools.arguments import command
 
 if TYPE_CHECKING:
@@ -46,9 +48,9 @@ OF_TINYGRAD: Final = {
 NAMED: Final = (
     ("squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_", "a tensor keeps its shape: `x = x.squeeze()`"),
     ("apply_ map_ map2_", "a Python function of each element could not be compiled"),
-    ("igamma igamma_ igammac igammac_ polygamma polygamma_", "no series of one length for all arguments"),
+    ("igamma igamma_ igammac igammac_", "no series of one length for all arguments"),
     ("eig symeig lstsq", "removed in PyTorch, too"),
-    ("matrix_exp", "the number of squarings depends on the values"),
+    ("matrix_exp polygamma polygamma_", "functions of the module: they read values"),
     ("geqrf orgqr ormqr lu lu_solve triangular_solve", "LAPACK's packed factors; `qr` and `solve` are there"),
     ("register_hook register_post_accumulate_grad_hook", "use a `Function` of `frontend`"),
     ("smm sspaddmm indices values", "no sparse tensors"),
@@ -94,8 +96,7 @@ def reason(name: str) -> str:
 
 def table(title: str, names: list[str], different: dict[str, str]) -> str:
     """Return the section of one library."""
-    compared = {n for text in EXPRESSIONS for n in re.findall(r"\.([a-zA-Z]\w*)", text)}
-    compared |= {case.method for case in CASES}
+    compared = with_answers()
     there = [n for n in names if hasattr(Tensor, n)]
     missing = [n for n in names if n not in there]
     differs = [n for n in there if n in different]
@@ -122,13 +123,12 @@ def table(title: str, names: list[str], different: dict[str, str]) -> str:
 
 def modules() -> str:
     """Return the section of PyTorch's modules."""
-    texts = [path.read_text() for path in (HERE.parents[1] / "frontend/data/programs").glob("*.txt")]
-    texts += [path.read_text() for path in HERE.parent.glob("*.py")] + [" ".join(METHOD_NAMES)]
-    compared = set(re.findall(r"\w+", " ".join(texts)))
+    compared = with_answers()
     lines = [
         "## PyTorch's modules",
         "",
-        "Without complex, sparse, quantised, nested ones and layouts; compared in cases with answers.",
+        "Without complex, sparse, quantised, nested ones and layouts. Compared: there is a recorded answer",
+        "of PyTorch, or a case of its operator database.",
         "",
         "| module | names | there | compared | missing |",
         "|---|---|---|---|---|",
@@ -140,7 +140,8 @@ def modules() -> str:
         known = [n for n in there if n.rpartition(".")[2] in compared]
         missing = shown([n for n in names if n not in there])
         share = f"{len(there)} ({len(there) / len(names):.0%})"
-        lines.append(f"| `{module}` | {len(names)} | {share} | {len(known)} | {missing} |")
+        compared_ones = f"{len(known)} ({len(known) / len(names):.0%})"
+        lines.append(f"| `{module}` | {len(names)} | {share} | {compared_ones} | {missing} |")
     return "\n".join(lines) + "\n"
 
 
@@ -149,8 +150,18 @@ def joined(groups: list[tuple[str, list[str]]]) -> str:
     return "; ".join([f"{shown(names)} {why}" for why, names in groups]) or "-"
 
 
-METHOD_NAMES: Final = [name for row in METHODS for name in row.plain]
-"""Methods, whose functions of the module are the same: tests compare each."""
+def with_answers() -> set[str]:
+    """Return the words of all recorded calls: expressions, programs, gradients, and the operator database.
+
+    A method with an answer answers for its other names, and for the one that changes its tensor.
+    """
+    data = HERE.parents[1] / "frontend" / "data"
+    texts = [path.read_text() for path in (data / "programs").glob("*.txt")]
+    for name in ("functions", "layers", "optimisers", "in_place"):
+        texts += json.loads((data / f"{name}.json").read_text())
+    texts += [*EXPRESSIONS, *archive.read(), *[case.method for case in CASES]]
+    found = set(re.findall(r"\w+", " ".join(texts)))
+    return found.union(*[names for row in METHODS if found & (names := {*row.plain, *row.changing})])
 
 
 def member(name: str) -> bool:
