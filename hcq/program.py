@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError, refuse_copy
 from hcq.hardware import DeviceInfo
@@ -227,7 +227,10 @@ class KernArgs:
     It owns no device memory: each encoding places a copy, so that one block may be used in many launches.
     """
 
-    __slots__ = ("_pointers", "epoch", "patches", "program", "values", "words")
+    __slots__ = ("_pointers", "captured", "epoch", "patches", "program", "values", "words")
+
+    captured: tuple[tuple[object, ...], str, list[Any]]
+    """(sizes, text, accesses) of a launch, kept by `hcq.capture.recorder`; unset until one is captured."""
 
     def __init__(
         self,

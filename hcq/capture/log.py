@@ -35,7 +35,7 @@ import threading
 import warnings
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -44,7 +44,8 @@ from hcq.errors import UsageError
 from hcq.process import in_children
 
 VERSION: Final = 1
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+"""Returns an object as text of the file."""
 
 
 def pack(data: bytes | memoryview) -> str:
@@ -85,8 +86,8 @@ class CaptureLog:
         self._ids += 1
         return self._ids
 
-    def write(self, kind: str, **fields: object) -> None:
-        """Append one line. The caller holds `lock`.
+    def write(self, kind: str, *, commands: Sequence[str] | None = None, **fields: object) -> None:
+        """Append one line; `commands` are JSON already, and become its last field. The caller holds `lock`.
 
         If the file cannot be written, a warning says so, and the capture ends there: the program goes on. A
         forked child that opens devices of its own writes to `path` with its process number appended.
@@ -94,12 +95,12 @@ class CaptureLog:
         if self._ended:
             return
         try:
-            self._append(kind, fields)
+            self._append(kind, fields, commands)
         except OSError as error:
             self._ended = True
             warnings.warn(f"the capture {self.path} is incomplete: {error}", stacklevel=2)
 
-    def _append(self, kind: str, fields: dict[str, object]) -> None:
+    def _append(self, kind: str, fields: dict[str, object], commands: Sequence[str] | None = None) -> None:
         if self._pid != os.getpid():
             path = f"{self.path}.{os.getpid()}" if self._pid else self.path
             self._pid = os.getpid()
@@ -107,7 +108,10 @@ class CaptureLog:
                 path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
             self._append("hcq-capture", {"version": VERSION})
-        line = (_ENCODER.encode({"t": kind, **fields}) + "\n").encode()
+        text = encode({"t": kind, **fields})
+        if commands is not None:
+            text = f'{text[:-1]},"commands":[{",".join(commands)}]}}'
+        line = f"{text}\n".encode()
         while line:
             line = line[os.write(self._file, line) :]
 

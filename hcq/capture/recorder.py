@@ -17,11 +17,13 @@ import weakref
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
-from hcq.capture.log import CaptureLog, digest, pack
+from hcq.capture.log import CaptureLog, digest, encode, pack
 from hcq.commands import Barrier, Command, Exec, Scope
 from hcq.errors import FaultReport
+from hcq.hardware import BufferSpec
 from hcq.memory import Buffer, Owner
 from hcq.params import Expr, Param, Value, as_expr
 from hcq.process import OpenQueue
@@ -46,7 +48,7 @@ class _Memory:
         """The newest submission that may write it."""
 
 
-_BARRIERS = {scope: {"c": "Barrier", "scope": scope.value} for scope in Scope}
+_BARRIERS = {scope: encode({"c": "Barrier", "scope": scope.value}) for scope in Scope}
 _Access = tuple[_Memory, Buffer, str]
 """Memory that a command accesses, the buffer or view of it, and "r", "w", "rw" or "x"."""
 
@@ -173,10 +175,9 @@ class Recorder(Validator):
         memory = self._log.memories.get(id(root))
         if memory is None:
             memory = self._log.memories[id(root)] = _Memory(self._log.number(), root)
-            spec = asdict(root.spec) | {"place": root.spec.place.name}
             self._log.write(
                 "buffer", id=memory.id, device=self._device_of(root.device), va=root.address, size=root.size,
-                spec=spec, label=root.label,
+                spec=_spec(root.spec), label=root.label,
             )  # fmt: skip
             weakref.finalize(root, self._drop, id(root)).atexit = False
         return memory
@@ -218,8 +219,8 @@ class Recorder(Validator):
 
     def _command(
         self, command: Command, values: Mapping[Param, Value], accesses: list[_Access]
-    ) -> dict[str, Any]:
-        """Return a command as JSON, and append what it accesses."""
+    ) -> str:
+        """Return a command as text of the file, and append what it accesses."""
         if command.__class__ is Exec:
             return self._launch(command, values, accesses)
         if command.__class__ is Barrier:
@@ -239,25 +240,29 @@ class Recorder(Validator):
             found[name] = value
         for part in command.memory:
             found[part.field] = self._pointer(found[part.field], values, part.access, accesses)
-        return found
+        return encode(found)
 
-    def _launch(
-        self, command: Exec, values: Mapping[Param, Value], accesses: list[_Access]
-    ) -> dict[str, Any]:
-        """Return an Exec as JSON; numbers of its arguments are the bits of their slots."""
-        args, image = command.args, command.program.image
-        pointers, memories = args.pointers(), self._log.memories
-        given: list[Any] = []
-        for slot, pointer in pointers:
-            if pointer.__class__ is Buffer:  # hot: as `_pointer` does
-                memory = memories.get(id(pointer.root or pointer)) or self._memory_of(pointer)
-                accesses.append((memory, pointer, slot.access))
-                given.append((memory.id, pointer.offset))
-            else:
-                given.append(self._pointer(pointer, values, slot.access, accesses))
-        if len(pointers) < len(image.args):
+    def _launch(self, command: Exec, values: Mapping[Param, Value], accesses: list[_Access]) -> str:
+        """Return an Exec as text of the file, and append what it accesses.
+
+        Numbers among the arguments are the bits of their slots. An argument block keeps the text of a launch
+        in which nothing is open, for replays.
+        """
+        args, sizes = command.args, (command.groups, command.threads, command.cluster)
+        try:
+            kept, text, accessed = args.captured
+        except AttributeError:  # the first capture
+            kept = None
+        if kept == sizes:  # hot: half of a replay's commands
+            accesses += accessed
+            return text
+        accessed = list[_Access]()
+        given: list[Any] = [
+            self._pointer(pointer, values, slot.access, accessed) for slot, pointer in args.pointers()
+        ]
+        if len(given) < len(args.program.image.args):
             block = _with_numbers(args, values)
-            for at, slot in enumerate(image.args):
+            for at, slot in enumerate(args.program.image.args):
                 if slot.kind is not ArgKind.POINTER:
                     number = int.from_bytes(block[slot.offset : slot.offset + slot.size], "little")
                     given.insert(at, number)
@@ -265,10 +270,13 @@ class Recorder(Validator):
             size if isinstance(size, int) else as_expr(size).evaluate(values[as_expr(size).param])  # type: ignore[arg-type]  # a number
             for size in command.groups
         ]
-        return {
-            "c": "Exec", "program": self._program(command.program), "args": given, "groups": groups,
-            "threads": command.threads, "cluster": command.cluster,
-        }  # fmt: skip
+        program = self._program(command.program)
+        found = {"c": "Exec", "program": program, "args": given, "groups": groups}
+        text = encode(found | {"threads": command.threads, "cluster": command.cluster})
+        if not args.patches and tuple(groups) == command.groups:
+            args.captured = sizes, text, accessed
+        accesses += accessed
+        return text
 
     def _pointer(
         self,
@@ -288,6 +296,12 @@ class Recorder(Validator):
         memory = self._memory_of(pointer)
         accesses.append((memory, pointer, access))
         return [memory.id, pointer.offset + offset]
+
+
+@cache
+def _spec(spec: BufferSpec) -> dict[str, object]:
+    """Return a spec as JSON."""
+    return asdict(spec) | {"place": spec.place.name}
 
 
 def _with_numbers(args: KernArgs, values: Mapping[Param, Value]) -> bytearray:

@@ -184,6 +184,22 @@ def test_replays_of_a_graph_are_captured_with_their_values(tmp_path: Path):
     assert [launch["args"][1:] for launch in launches] == [[2, 3], [7, 3]]
 
 
+def test_an_argument_block_is_captured_with_the_sizes_of_each_launch(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    with override(capture=str(file)), hcq.open("cpu") as device:
+        add, groups = device.load(image("add", device.info)), hcq.Param("groups", bits=32)
+        one, other, third = (device.alloc(BYTES, SHARED) for _ in range(3))
+        args = add.args(one, other, third)
+        for size in (1, 1, 2, groups, 1):
+            todo = device.compute.record().exec(add, args, groups=(size, 1, 1), threads=ONE)
+            for values in ({groups: 3}, {groups: 4}):
+                device.compute.submit(todo, values=values).wait(timeout_s=HANG_S)
+    launches = [c for r in read(file) if r["t"] == "submit" for c in r["commands"]]
+    assert [launch["groups"][0] for launch in launches] == [1, 1, 1, 1, 2, 2, 3, 4, 1, 1]
+    buffers = [record["id"] for record in read(file) if record["t"] == "buffer"]
+    assert all([root for root, _ in launch["args"]] == buffers[-3:] for launch in launches)
+
+
 def test_a_refused_submission_is_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "run.jsonl"
     with override(capture=str(file)), hcq.open("cpu") as device:
