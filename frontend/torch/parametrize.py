@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from frontend.evaluation.gradient_state import decided
 from frontend.nn.containers import ModuleDict, ModuleList
 from frontend.nn.module import Module, Parameter
 from frontend.tensor import Tensor
@@ -25,7 +26,7 @@ class ParametrizationList(ModuleList):
         several = isinstance(inverse, (tuple, list))
         self.names = [f"original{i}" for i in range(len(inverse))] if several else ["original"]
         for name, part in zip(self.names, inverse if several else [inverse], strict=True):
-            setattr(self, name, Parameter(part.detach(), value.requires_grad))
+            setattr(self, name, Parameter(part.detach(), decided(value) is not False))
 
     def forward(self) -> Tensor:
         """Return the parameter."""

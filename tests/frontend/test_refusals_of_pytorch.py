@@ -25,11 +25,12 @@ def test_a_frozen_weight_stays_frozen_when_it_is_parametrized():
         def forward(self, weight: Any) -> Any:
             return weight / 2
 
-    for frozen in (True, False):
+    for wanted in (True, False, None):
         layer = nn.Linear(2, 2)
-        layer.weight.requires_grad_(not frozen)
+        if wanted is not None:  # else undecided, as no optimiser was made
+            layer.weight.requires_grad_(wanted)
         parametrize.register_parametrization(layer, "weight", Half())
-        assert layer.parametrizations.weight.original.requires_grad is not frozen
+        assert layer.parametrizations.weight.original.requires_grad is (wanted is not False)
 
 
 def test_one_cycle_allows_as_many_steps_as_a_loop_makes():
