@@ -82,13 +82,9 @@ def scan(
 
 
 def scan_batched(
-    _lengths: Any,
-    *given: Any,
-    body: Callee,
-    num_scan_inputs: int,
-    directions: list[int] | None = None,
+    _lengths: Any, *given: Any, body: Callee, num_scan_inputs: int, directions: list[int] | None = None,
     _scope: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """Scan of opset 8: each row of a batch."""
     if _lengths is not None:
         raise UsageError("lengths of sequences are not supported")

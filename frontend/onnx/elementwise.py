@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.dtype import dtypes
 from frontend.onnx.initialisers import NARROW, TYPES, element_type
-from frontend.onnx.values import as_tensor, cast, dtype_of, is_host, where
+from frontend.onnx.values import as_tensor, cast, dtype_of, is_host
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -50,11 +50,6 @@ def variadic(name: str, host: Callable[..., Any]) -> Callable[..., Any]:
     return each
 
 
-def mean_of(x: Any, *others: Any) -> Any:
-    """Mean: the mean of one or more inputs."""
-    return variadic("add", np.add)(x, *others) / (1 + len(others))
-
-
 def divide(a: Any, b: Any) -> Any:
     """Div: integers are truncated."""
     if is_host(a):
@@ -81,11 +76,6 @@ def power(a: Any, b: Any) -> Any:
         wide, b = a.cast("float64"), b.cast("float64")
         return wide.pow(b).round().cast(a.dtype)
     return wide.pow(b.cast(wide.dtype)).cast(a.dtype)
-
-
-def negative(x: Any) -> Any:
-    """Neg."""
-    return -x
 
 
 def bit_shift(a: Any, b: Any, *, direction: str) -> Any:
@@ -118,72 +108,6 @@ def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> 
     if detect_negative and detect_positive:
         return x.isinf()
     return x.isposinf() if detect_positive else x.isneginf()
-
-
-def is_nan(x: Tensor) -> Tensor:
-    """IsNaN."""
-    return (x if x.dtype.computes else x.cast("float32")).isnan()
-
-
-def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
-    """LeakyRelu."""
-    return x.leaky_relu(alpha)
-
-
-def prelu(x: Tensor, slope: Tensor) -> Tensor:
-    """PRelu: slopes that broadcast to the input."""
-    return (x < 0).where(x * slope, x)
-
-
-def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """Elu."""
-    return (x < 0).where((x.exp() - 1) * alpha, x)
-
-
-def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """Celu."""
-    return x.celu(alpha)
-
-
-def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:  # fmt: skip  # noqa: E501
-    """Selu."""
-    return (x > 0).where(x, (x.exp() - 1) * alpha) * gamma
-
-
-def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """HardSigmoid."""
-    return (x * alpha + beta).clamp(0, 1)
-
-
-def hard_swish(x: Tensor) -> Tensor:
-    """HardSwish."""
-    return x * (x / 6 + 0.5).clamp(0, 1)
-
-
-def thresholded(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """ThresholdedRelu."""
-    return (x > alpha).where(x, 0)
-
-
-def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """Gelu."""
-    return x.gelu("tanh" if approximate == "tanh" else "none")
-
-
-def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """Swish."""
-    return x * (x * alpha).sigmoid()
-
-
-def shrink(x: Tensor, *, lambd: float = 0.5, bias: float = 0.0) -> Tensor:
-    """Shrink."""
-    found = (x < -lambd).where(x + bias, (x > lambd).where(x - bias, 0))
-    return found.cast(x.dtype)
-
-
-def swiglu(gate: Tensor, value: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """SwiGLU."""
-    return swish(gate, alpha=alpha) * value
 
 
 def to_type(x: Any, number: int, *, saturate: int = 1) -> Any:
@@ -253,8 +177,3 @@ def bit_cast(x: Tensor, *, to: int) -> Tensor:
         raise UsageError(f"wanted a type of whole bytes, saw {to}")
     x = x.cast("uint8") if x.dtype.kind == "bool" else x
     return x.bitcast(element_type(to, "BitCast"))
-
-
-def choose(condition: Any, a: Any, b: Any) -> Any:
-    """Where."""
-    return where(condition, a, b)

@@ -138,11 +138,6 @@ def resize_early(x: Tensor, scales: Any, *, mode: str = "nearest") -> Tensor:
     )
 
 
-def upsample_fixed(x: Tensor, *, scales: list[float], mode: str = "nearest") -> Tensor:
-    """Upsample of opset 7."""
-    return resize_early(x, np.array(scales), mode=mode)
-
-
 def grid_sample(
     x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Tensor:

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 Ints = list[int] | None
 
 
-def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """MatMul."""
-    return (a @ b).cast(a.dtype)
-
-
 def gemm(
     a: Tensor, b: Tensor, c: Tensor | None = None,
     *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,  # noqa: N803 - attributes
@@ -182,21 +177,6 @@ def lp_pool(
     return found.pow(1 / p)
 
 
-def global_average(x: Tensor) -> Tensor:
-    """GlobalAveragePool."""
-    return x.mean(tuple(range(2, len(x.shape))), keepdim=True)
-
-
-def global_max(x: Tensor) -> Tensor:
-    """GlobalMaxPool."""
-    return x.amax(tuple(range(2, len(x.shape))), keepdim=True)
-
-
-def global_lp(x: Tensor, *, p: int = 2) -> Tensor:
-    """GlobalLpPool."""
-    return x.abs().pow(p).sum(tuple(range(2, len(x.shape))), keepdim=True).pow(1 / p)
-
-
 def max_unpool(
     x: Tensor, index: Tensor, shape: Any = None,
     *, kernel_shape: list[int], pads: Ints = None, strides: Ints = None,
@@ -216,21 +196,10 @@ def max_unpool(
     return found.pad(tuple([(0, int(m) - n) for n, m in zip(own, as_array(shape), strict=True)]))
 
 
-def dropout(
-    x: Tensor,
-    ratio: Any = None,
-    training: Any = None,
-    *,
-    seed: int | None = None,  # noqa: ARG001 - draws are those of the frontend
-) -> Any:
+def dropout(x: Tensor, ratio: Any = None, training: Any = None, *, seed: int | None = None) -> Any:  # noqa: ARG001 - draws are the frontend's
     """Dropout: keeps all elements unless it trains."""
     share = 0.5 if ratio is None else float(as_array(ratio).reshape(-1)[0])
     if training is None or not as_array(training).reshape(-1)[0] or share == 0:
         return x, Tensor.full(x.shape, fill_value=True, dtype="bool", device=x.device)
     kept = Tensor.rand(*x.shape, device=x.device) >= share
     return kept.where(x * (1 / (1 - share)), 0).cast(x.dtype), kept
-
-
-def dropout_fixed(x: Tensor, *, ratio: float = 0.5) -> Any:  # noqa: ARG001 - of training
-    """Dropout before opset 12: the identity."""
-    return dropout(x)

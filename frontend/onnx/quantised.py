@@ -40,17 +40,10 @@ _NUMBERS = {dtypes.uint8: 2, dtypes.int8: 3, dtypes.uint16: 4, dtypes.int16: 5, 
 
 
 def quantize(
-    x: Tensor,
-    scale: Tensor,
-    zero: Tensor | None = None,
-    *,
-    axis: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,  # noqa: ARG001 - float32
-    saturate: int = 1,
-    _types: Any = (),
-) -> Any:
+    x: Tensor, scale: Tensor, zero: Tensor | None = None,
+    *, axis: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0,  # noqa: ARG001 - float32
+    saturate: int = 1, _types: Any = (),
+) -> Any:  # fmt: skip
     """QuantizeLinear."""
     known = _types[2] if len(_types) > 2 and _types[2] in {*NARROW, 17, 18, 19, 20} else None
     number = output_dtype or known or (2 if zero is None else _NUMBERS[zero.dtype])
@@ -113,6 +106,12 @@ def conv_integer(
     return conv(_shifted(x, x_zero, 1), _shifted(w, w_zero, 0), **settings).cast("int32")
 
 
+def _rounded(y: Tensor, zero: Tensor) -> Tensor:
+    """Return values rounded, with a zero point, in its dtype."""
+    whole = y.round() + zero.cast("float32")
+    return whole.clamp(*_limits(_NUMBERS[zero.dtype])).cast("int32").cast(zero.dtype)
+
+
 def qlinear_matmul(  # noqa: PLR0917 - the operator's inputs
     a: Tensor, a_scale: Tensor, a_zero: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor,
     y_scale: Tensor, y_zero: Tensor,
@@ -120,14 +119,7 @@ def qlinear_matmul(  # noqa: PLR0917 - the operator's inputs
     """QLinearMatMul."""
     y = matmul_integer(a, b, a_zero, b_zero).cast("float32")
     factor = a_scale.cast("float32") * b_scale.cast("float32") / y_scale.cast("float32")
-    return (
-        (y * factor)
-        .round()
-        .add(y_zero.cast("float32"))
-        .clamp(*_limits(_NUMBERS[y_zero.dtype]))
-        .cast("int32")
-        .cast(y_zero.dtype)
-    )
+    return _rounded(y * factor, y_zero)
 
 
 def qlinear_conv(  # noqa: PLR0917 - the operator's inputs
@@ -139,10 +131,4 @@ def qlinear_conv(  # noqa: PLR0917 - the operator's inputs
     shape = (1, -1, *(1,) * (len(x.shape) - 2))
     y = (y if b is None else y + b.reshape(*shape)).cast("float32")
     y = y * (x_scale.reshape(()) * w_scale.reshape(-1) / y_scale.reshape(())).reshape(*shape)
-    return (
-        y.round()
-        .add(y_zero.cast("float32"))
-        .clamp(*_limits(_NUMBERS[y_zero.dtype]))
-        .cast("int32")
-        .cast(y_zero.dtype)
-    )
+    return _rounded(y, y_zero)

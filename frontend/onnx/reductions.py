@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.dtype import dtypes
 from frontend.onnx.initialisers import element_type
-from frontend.onnx.values import axes_in, axis_in, integers, is_host
+from frontend.onnx.values import as_tensor, axes_in, axis_in, integers, is_host
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -32,6 +32,7 @@ def _reduced(kind: str, x: Any, axes: Sequence[int] | None, *, keep: int, empty:
         along = tuple(range(len(x.shape))) if axes is None else axes_in(axes, len(x.shape))
     if is_host(x) and kind in _HOST:
         return _HOST[kind](x, axis=along, keepdims=bool(keep)).astype(x.dtype) if along else x
+    x = as_tensor(x)
     if not along:
         return _over(kind, x.unsqueeze(-1), (len(x.shape),), keep=False)
     return _over(kind, x, along, keep=bool(keep))
@@ -82,15 +83,6 @@ def reduction(kind: str) -> Callable[..., Any]:
     return reduce
 
 
-def reduction_fixed(kind: str) -> Callable[..., Any]:
-    """Return a reduction whose axes are an attribute."""
-
-    def reduce(x: Any, *, axes: list[int] | None = None, keepdims: int = 1) -> Any:
-        return _reduced(kind, x, axes, keep=keepdims, empty=0)
-
-    return reduce
-
-
 def arg_extreme(name: str) -> Callable[..., Any]:
     """Return ArgMax or ArgMin."""
 
@@ -110,11 +102,6 @@ def top_k(x: Tensor, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 
         raise UsageError(f"no {count} elements along axis {axis} of {x.shape}")
     values, places = x.sort(axis, bool(largest), stable=True)
     return values.narrow(axis, 0, count), places.narrow(axis, 0, count).cast("int64")
-
-
-def top_k_fixed(x: Tensor, *, k: int, axis: int = -1) -> Any:
-    """TopK before opset 10."""
-    return top_k(x, np.array([k]), axis=axis)
 
 
 def cumulative(name: str) -> Callable[..., Any]:
@@ -204,14 +191,9 @@ def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e
 
 
 def group_norm(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    *,
-    num_groups: int,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,  # noqa: ARG001 - float32
-) -> Tensor:
+    x: Tensor, scale: Tensor, bias: Tensor,
+    *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1,  # noqa: ARG001 - float32
+) -> Tensor:  # fmt: skip
     """GroupNormalization; before opset 21 scale and bias are those of groups."""
     channels, rank = x.shape[1], len(x.shape)
     if scale.shape[0] != channels:
@@ -291,8 +273,3 @@ def cross_entropy(
     """SoftmaxCrossEntropyLoss, with the logarithms of the softmax."""
     logs = x.log_softmax(1).cast(x.dtype)
     return nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction), logs
-
-
-def einsum(*xs: Tensor, equation: str) -> Tensor:
-    """Einsum."""
-    return Tensor.einsum(equation.replace(" ", ""), *xs)

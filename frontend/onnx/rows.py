@@ -55,6 +55,8 @@ class OperatorRow:
     """Whether the function takes arrays beside tensors."""
     random: bool = False
     """Whether another call gives other values."""
+    moved: tuple[str, ...] = ()
+    """Attributes that are inputs in later opsets; the function takes them behind its only other input."""
     domain: str = ""
     _parameters: Mapping[str, inspect.Parameter] = field(init=False, repr=False, compare=False)
 
@@ -71,6 +73,11 @@ class OperatorRow:
         known = {
             n: p for n, p in self._parameters.items() if p.kind is p.KEYWORD_ONLY and not n.startswith("_")
         }
+        places = [
+            p for p in self._parameters.values() if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
+        ]
+        known |= dict(zip(self.moved, places[1:], strict=False))
+        places = places[:1] if self.moved else places
         free = any(p.kind is p.VAR_KEYWORD for p in self._parameters.values())
         for name, value in attributes.items():
             if name not in known and free:
@@ -82,9 +89,6 @@ class OperatorRow:
                 raise UsageError(f"attribute {name!r}: wanted {type(default).__name__}, saw {value!r:.40}")
         if missing := [n for n, p in known.items() if p.default is p.empty and n not in attributes]:
             raise UsageError(f"the attribute {missing[0]!r} is missing")
-        places = [
-            p for p in self._parameters.values() if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
-        ]
         least = sum([p.default is p.empty for p in places])
         most = None if any(p.kind is p.VAR_POSITIONAL for p in self._parameters.values()) else len(places)
         if count < least or (most is not None and count > most):
@@ -92,6 +96,8 @@ class OperatorRow:
 
     def run(self, inputs: Sequence[Value | None], keywords: Mapping[str, Any]) -> tuple[Value | None, ...]:
         """Return the outputs for inputs, which become arrays or tensors as the function wants them."""
+        inputs = [*inputs, *[_array(keywords.get(name)) for name in self.moved]]
+        keywords = {n: v for n, v in keywords.items() if n not in self.moved}
         others = [x for i, x in enumerate(inputs) if x is not None and i not in self.host]
         keep = self.mixed or (self.both and all(is_host(x) for x in others))
         given = [
@@ -101,6 +107,16 @@ class OperatorRow:
         with np.errstate(all="ignore"):
             found = self.function(*given, **keywords)
         return tuple([_kept(x) for x in (found if isinstance(found, (tuple, list)) else (found,))])
+
+
+def _array(x: Any) -> Value | None:
+    """Return an attribute, a number or a list of them, as an array. Raises `UsageError` for others."""
+    if x is None:
+        return None
+    found = np.array(x) if isinstance(x, float) or (isinstance(x, list) and x) else np.array(x, np.int64)
+    if found.dtype.kind not in "if":
+        raise UsageError(f"wanted numbers, saw {x!r:.40}")
+    return found
 
 
 def _kept(x: Any) -> Value | None:

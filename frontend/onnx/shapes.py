@@ -32,26 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def shape_of(x: Any, *, start: int = 0, end: int | None = None) -> Any:
-    """Shape: an array of the host."""
-    return np.array(x.shape[slice(start, end)], np.int64)
-
-
-def size_of(x: Any) -> Any:
-    """Size: an array of the host."""
-    return np.array(math.prod(x.shape), np.int64)
-
-
-def identity(x: Any) -> Any:
-    """Identity."""
-    return x
-
-
-def present(x: Any = None) -> Any:
-    """OptionalHasElement."""
-    return np.array(x is not None)
-
-
 def constant(
     *,
     value: Any = None,
@@ -118,29 +98,21 @@ def transpose(x: Any, *, perm: list[int] | None = None) -> Any:
     return permute(x, axes)
 
 
-def squeeze_fixed(x: Any, *, axes: list[int] | None = None) -> Any:
-    """Squeeze before opset 13."""
-    found = [a for a, n in enumerate(x.shape) if n == 1] if axes is None else axes_in(axes, len(x.shape))
+def squeeze(x: Any, axes: Any = None) -> Any:
+    """Squeeze."""
+    listed = [a for a, n in enumerate(x.shape) if n == 1] if axes is None else integers(axes, "axes")
+    found = axes_in(listed, len(x.shape))
     if wrong := [a for a in found if x.shape[a] != 1]:
         raise UsageError(f"axis {wrong[0]} of {tuple(x.shape)} has not the size 1")
     return x.reshape(tuple([n for a, n in enumerate(x.shape) if a not in found]))
 
 
-def squeeze(x: Any, axes: Any = None) -> Any:
-    """Squeeze."""
-    return squeeze_fixed(x, axes=None if axes is None else integers(axes, "axes"))
-
-
-def unsqueeze_fixed(x: Any, *, axes: list[int]) -> Any:
-    """Unsqueeze before opset 13."""
-    rank = len(x.shape) + len(axes)
-    new, old = axes_in(axes, rank), iter(x.shape)
-    return x.reshape(tuple([1 if a in new else next(old) for a in range(rank)]))
-
-
 def unsqueeze(x: Any, axes: Any) -> Any:
     """Unsqueeze."""
-    return unsqueeze_fixed(x, axes=integers(axes, "axes"))
+    listed = integers(axes, "axes")
+    rank = len(x.shape) + len(listed)
+    new, old = axes_in(listed, rank), iter(x.shape)
+    return x.reshape(tuple([1 if a in new else next(old) for a in range(rank)]))
 
 
 def concat(*parts: Any, axis: int) -> Any:
@@ -155,6 +127,8 @@ def split(x: Any, sizes: Any = None, *, axis: int = 0, num_outputs: int = 0, _ou
     axis = axis_in(axis, len(x.shape))
     n, count = x.shape[axis], num_outputs or _outputs
     if sizes is None:
+        if n % count and not num_outputs:
+            raise UsageError(f"{n} elements are no {count} equal parts")
         each = -(-n // count)
         listed = [max(0, min(each, n - i * each)) for i in range(count)]
     else:
@@ -164,18 +138,6 @@ def split(x: Any, sizes: Any = None, *, axis: int = 0, num_outputs: int = 0, _ou
     begins = [sum(listed[:i]) for i in range(len(listed))]
     at = (slice(None),) * axis
     return tuple([x[(*at, slice(b, b + m))] for b, m in zip(begins, listed, strict=True)])
-
-
-def split_fixed(x: Any, *, axis: int = 0, split: list[int] | None = None, _outputs: int) -> Any:
-    """Split before opset 13."""
-    sizes = None if split is None else np.array(split, np.int64)
-    n = x.shape[axis_in(axis, len(x.shape))]
-    if sizes is None and n % _outputs:
-        raise UsageError(f"{n} elements are no {_outputs} equal parts")
-    return _split(x, sizes, axis=axis, _outputs=_outputs)
-
-
-_split = split
 
 
 def slices(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
@@ -202,12 +164,6 @@ def _places(n: int, begin: int, end: int, step: int) -> range:
     begin, end = begin + n if begin < 0 else begin, end + n if end < 0 else end
     low, high = (0, n) if step > 0 else (-1, n - 1)
     return range(min(max(begin, 0), high), min(max(end, low), high), step)
-
-
-def slices_fixed(x: Any, *, starts: list[int], ends: list[int], axes: list[int] | None = None) -> Any:
-    """Slice before opset 10."""
-    listed = None if axes is None else np.array(axes, np.int64)
-    return slices(x, np.array(starts, np.int64), np.array(ends, np.int64), listed)
 
 
 def tile(x: Any, repeats: Any) -> Any:
@@ -322,11 +278,6 @@ def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "
     if x.dtype.kind == "bool" and fill:
         return ~(~x).pad(tuple(pairs))
     return x.pad(tuple(pairs), value=fill)
-
-
-def pad_fixed(x: Tensor, *, pads: list[int], mode: str = "constant", value: float = 0.0) -> Any:
-    """Pad before opset 11."""
-    return pad(x, np.array(pads, np.int64), np.array(value), mode=mode)
 
 
 def ranged(start: Any, limit: Any, delta: Any) -> Any:

@@ -135,8 +135,13 @@ def test_operators_compute_what_numpy_does(
         (7, "Slice", (X,), {"starts": [1], "ends": [9], "axes": [2]}, X[..., 1:]),
         (7, "Squeeze", (X[:1],), {"axes": [0]}, X[0]),
         (9, "TopK", (X,), {"k": 2}, np.sort(X, -1)[..., :-3:-1]),
+        (7, "Unsqueeze", (X,), {"axes": [-1]}, X[..., None]),
+        (8, "Upsample", (X[None],), {"scales": [1.0, 1.0, 2.0, 2.0]}, X[None].repeat(2, 2).repeat(2, 3)),
+        (10, "Pad", (X,), {"pads": [0, 1, 0, 0, 0, 2], "value": 3.0},
+         np.pad(X, [(0, 0), (1, 0), (0, 2)], constant_values=3)),
         (10, "Clip", (X,), {"max": 0.25}, np.minimum(X, 0.25)),
         (12, "Split", (X,), {"axis": 2}, X[..., :2]),
+        (12, "ReduceSum", (X,), {"axes": [1], "keepdims": 0}, X.sum(1)),
         (22, "ReduceMax", (X, np.array([-1])), {}, X.max(-1, keepdims=True)),
     ],
 )
