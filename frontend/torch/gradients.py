@@ -26,12 +26,9 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 def _fresh(inputs: Any, create_graph: bool) -> tuple[Tensor, ...]:
     """Return the inputs, each with requires_grad; new tensors without `create_graph`."""
-    return tuple(
-        [
-            t if create_graph and t.requires_grad else t.detach().clone().requires_grad_()
-            for t in _tuple(inputs)
-        ]
-    )
+    kept = [create_graph and t.requires_grad for t in _tuple(inputs)]
+    every = zip(_tuple(inputs), kept, strict=True)
+    return tuple([t if keep else t.detach().clone().requires_grad_() for t, keep in every])
 
 
 def _places(inputs: Any) -> Any:
