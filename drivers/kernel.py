@@ -181,8 +181,8 @@ class Kernel(Protocol):
     def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
         """Count `into` these counters what GPU kernels execute on an emulated GPU; None: stop counting.
 
-        `gpu` is the vendor's number of the GPU (`AmdGpu.gpu_id`; 0 for NVIDIA). Return the counters that were
-        set before, or None. Raises `UnsupportedError` for real GPUs.
+        `gpu` is the vendor's number of the GPU (`AmdGpu.gpu_id`; the index for NVIDIA). Return the counters
+        that were set before, or None. Raises `UnsupportedError` for real GPUs.
         """
 
 

@@ -350,7 +350,7 @@ class NvDevice:
 
     def count(self, into: Counters | None) -> Counters | None:
         """Count what kernels execute; see `hcq.driver.DriverDevice`."""
-        return self.rm.kernel.count_kernels(into, 0)
+        return self.rm.kernel.count_kernels(into, self.info.index)
 
     def recover(self) -> None:
         """Give every ring a new channel and clear the fault; memory, programs and mappings are kept.

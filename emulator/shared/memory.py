@@ -154,10 +154,13 @@ class AddressSpace:
         self._mappings = self._mappings[:first] + mappings + self._mappings[end:]
         self._index = self._starts, self._mappings
 
-    def take_buffer(self, va: int, size: int) -> None:
+    def take_buffer(
+        self, va: int, size: int, earlier: Callable[[int, int], dict[int, int]] | None = None
+    ) -> None:
         """Add a buffer [va, va + size): from now on, kernels may access only the buffers of its allocation.
 
-        Its bytes count as not written. Does nothing unless one allocation holds all of it.
+        Its bytes count as not written. Does nothing unless one allocation holds all of it. If it is the first buffer of
+        its allocation here, `earlier` returns those that were taken before the allocation [start, end) was mapped.
         """
         mapping = self.find(va, size)
         if mapping is None:
@@ -166,6 +169,8 @@ class AddressSpace:
             zero(_address(mapping.initialised) + va - mapping.va, size, _MADV_DONTNEED)
         with self._lock:
             self._drop_buffers()
+            if earlier is not None and mapping.va not in self._buffers:
+                self._buffers[mapping.va] = earlier(mapping.va, mapping.end)
             self._buffers.setdefault(mapping.va, {})[va] = size
             self._table = None
             self.version += 1
@@ -394,8 +399,11 @@ class TrackedBuffers:
     ) -> None:
         self._lock = lock
         self._spaces = spaces
-        self._taken: dict[int, list[AddressSpace]] = {}
-        """Start of a buffer -> the address spaces that have it."""
+        self._taken: dict[int, list[tuple[int, list[AddressSpace]]]] = {}
+        """Start of a buffer -> its bytes, and the address spaces that may have it.
+
+        An earlier buffer at the address, whose device was closed, may be dropped after a later one was taken.
+        """
 
     def _maps(self) -> list[AddressSpace]:
         with self._lock:
@@ -403,9 +411,20 @@ class TrackedBuffers:
 
     def buffer_taken(self, va: int, size: int) -> None:
         """Add a buffer [va, va + size): from now on, kernels may access only the buffers of its allocation."""
-        self._taken[va] = maps = self._maps()
+        maps = self._maps()
+        self._taken.setdefault(va, []).append((size, maps))
         for one in maps:
-            one.take_buffer(va, size)
+            one.take_buffer(va, size, functools.partial(self._earlier, one))
+
+    def _earlier(self, space: AddressSpace, start: int, end: int) -> dict[int, int]:
+        """Return start -> size of the buffers in [start, end), which `space` has from now on."""
+        found = {}
+        for va, rows in list(self._taken.items()):
+            for size, maps in rows[-1:] if start <= va < end else ():
+                found[va] = size
+                if space not in maps:
+                    maps.append(space)
+        return found
 
     def buffer_exposed(self, va: int, size: int) -> None:
         """Mark [va, va + size) as written, because the CPU can write it unobserved."""
@@ -414,5 +433,12 @@ class TrackedBuffers:
 
     def buffer_dropped(self, va: int) -> None:
         """Drop the buffer at `va`: kernels may not access it. Takes no lock, so that finalizers may call it."""
-        for one in self._taken.pop(va, ()):
-            one.drop_buffer(va)
+        rows = self._taken.get(va)
+        if rows is None:
+            return
+        if len(rows) == 1:
+            del self._taken[va]
+        _, maps = rows.pop(0)
+        if not rows:
+            for one in maps:
+                one.drop_buffer(va)

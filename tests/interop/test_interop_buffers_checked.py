@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 import hcq
 import interop
-from emulator.shared.memory import AddressSpace
+from emulator.ir.state import MAP_ENTRY
+from emulator.shared.memory import AddressSpace, TrackedBuffers
 from interop import sanitize
 from tests.guests import build
 
@@ -82,6 +84,36 @@ def test_memory_of_a_closed_buffer_is_out_of_bounds():
         (one,) = sanitize.findings(caught.value)
         assert one["kind"] == "out_of_bounds"
         assert f"inside buffer [{address:#x}, {address + 256:#x}) of 256 bytes, freed" in one["nearest"]
+
+
+def test_a_second_gpu_has_the_buffers_that_were_taken_before_it_mapped_their_allocation():
+    first, second = AddressSpace(), AddressSpace()
+    buffers = TrackedBuffers(threading.RLock(), lambda: (first, second))
+    first.map(0x10000, 0x1000, 0x10000)
+    buffers.buffer_taken(0x10100, 8)
+    second.map(0x10000, 0x1000, 0x10000)
+    buffers.buffer_taken(0x10200, 8)
+    assert first.table() == second.table()
+    assert len(second.table()) == 2 * MAP_ENTRY.size
+    for va in (0x10100, 0x10200):
+        buffers.buffer_dropped(va)
+    assert first.table() == second.table() == b""
+
+
+def test_a_buffer_that_is_dropped_late_leaves_a_later_one_at_its_address():
+    space = AddressSpace()
+    buffers = TrackedBuffers(threading.RLock(), lambda: (space,))
+    for _ in range(2):
+        space.map(0x10000, 0x1000, 0x10000)
+        buffers.buffer_taken(0x10100, 8)
+        kept = space.table()
+        space.unmap(0x10000)
+    space.map(0x10000, 0x1000, 0x10000)
+    space.take_buffer(0x10100, 8)
+    buffers.buffer_dropped(0x10100)
+    assert space.table() == kept
+    buffers.buffer_dropped(0x10100)
+    assert space.table() == b""
 
 
 def test_map_of_kernels_has_the_buffers_of_an_allocation():

@@ -17,6 +17,7 @@ from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAttributes
 from emulator.nv.machine import NvMachines, check_variant, open_machine
 from emulator.nv.profiles import Link
+from hcq.counters import Counters
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import MIB, Client, Memory, sem, wait_word
 from tests.emulator.nv_machine.refusals import refused
@@ -105,6 +106,14 @@ def test_each_gpu_has_its_own_memory_doorbells_and_objects(make: Make):
     ring = b.copy_channel()
     a.doorbell.write32(UsermodeRegister.NOTIFY_CHANNEL_PENDING, ring.token)
     assert any("no channel's token" in text for text in a.reports())
+
+
+def test_each_gpu_has_its_own_counters(make: Make):
+    a, b = pair(make, None)
+    counted = Counters()
+    assert b.kernel.count_kernels(counted, 1) is None
+    assert (a.card.counters, b.card.counters) == (None, counted)
+    assert b.kernel.count_kernels(None, 1) is counted
 
 
 def test_caches_of_one_gpu_are_not_invalidated_by_the_other(make: Make):
