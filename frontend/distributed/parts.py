@@ -77,6 +77,9 @@ class Parts:
         self._cuts: dict[tuple[int, int], list[tuple[Part, int, int]]] = {}
         self._exchanges: dict[int, list[PlannedCopy]] = {}
         self._heavy: dict[Any, bool] = {}
+        self._received: dict[int, int] = {}
+        """Memory that copies write -> its bytes."""
+        self._sent: set[int] = set()
 
     def new(self, level: int) -> int:
         """Return a new number of memory, which is available from a level on."""
@@ -122,6 +125,18 @@ class Parts:
         number, _ = self.cut(device, part)
         return leaf_expr(part[0].shape, part[0].dtype, self.names[device]), (number,)
 
+    def taken(self, part: Part) -> int | None:
+        """Return the memory of a part that is all that copies wrote into it, and is read by no other device.
+
+        The caller becomes its owner; another call for it returns None.
+        """
+        e, leaves = part
+        while e.op is Ops.RESHAPE:
+            e, leaves = inside((e, leaves))
+        if e.op is not PARAM or leaves[0] in self._sent or not self._received.pop(leaves[0], 0):
+            return None
+        return int(leaves[0])
+
     def heavy(self, part: Part) -> bool:
         """Return whether an expression contains an operation of `HEAVY`."""
         e = part[0]
@@ -138,6 +153,8 @@ class Parts:
         `source` is (device, memory, byte), `target` (device, memory, bytes of the memory, byte).
         """
         self.levels = max(self.levels, level + 2)
+        self._received[target[1]] = target[2]
+        self._sent.add(source[1])
         self._exchanges.setdefault(level, []).append(
             PlannedCopy(*source, target[0], target[1], target[3], size, target[2], source[1] in self._inputs)
         )

@@ -204,6 +204,8 @@ class MeshLaunch:
                     if rules.parts.level(part) < last:
                         part = rules.parts.leaf_of(d, part)  # noqa: PLW2901 - computed earlier
                     wanted.setdefault((last, d), []).append((part, -1, store))
+                elif (received := rules.parts.taken(part)) is not None:
+                    numbers.append(received)
                 else:
                     number = rules.parts.new(rules.parts.level(part) + 1)
                     wanted.setdefault((rules.parts.level(part), d), []).append((part, number, -1))

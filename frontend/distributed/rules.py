@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.distributed.layout import TensorLayout
+from frontend.distributed.parts import Value
 from frontend.evaluation.expr import (
     CONV,
     LIMIT,
+    join,
 )
 from frontend.primitives.erf import ERF
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
@@ -26,7 +28,6 @@ from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from frontend.distributed.partition import Partition
-    from frontend.distributed.parts import Value
 
 
 def _axis(sources: Sequence[Value]) -> TensorLayout:
@@ -49,6 +50,10 @@ def _reduce(on: Partition, e: Any, sources: list[Value]) -> Value | None:
         return None
     assert layout.axis is not None, layout
     if layout.axis in axes:
+        own = [layout.shape_on(d, v.shape) for d in range(on.count)]
+        if v.dtype is e.dtype and all(shape[a] == 1 for shape in own for a in axes):
+            parts = tuple([join(Ops.RESHAPE, e.shape, p) for p in v.parts])  # one row each: nothing to add
+            return Value(TensorLayout(pending=op), parts, e.shape, e.dtype)
         return on.on_each(e, sources, TensorLayout(pending=op), e.arg)
     left = layout.axis - sum([a < layout.axis for a in axes])
     return on.on_each(e, sources, TensorLayout(left, layout.bounds), e.arg)

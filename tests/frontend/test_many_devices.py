@@ -25,7 +25,16 @@ from frontend.methods import METHODS
 from frontend.nn import functional
 from hcq.config import override
 from hcq.errors import UsageError, UsageIndexError
-from tests.frontend.meshes import AMDS, CPUS, MIXED, NVS, closed, four_cpus, numbers  # noqa: F401 - fixtures
+from tests.frontend.meshes import (
+    AMDS,
+    CPUS,
+    MIXED,
+    NVS,
+    closed,  # noqa: F401 - a fixture
+    four_cpus,  # noqa: F401 - a fixture
+    numbers,
+    same,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +88,24 @@ def test_wrong_devices_and_axes_are_refused():
         (x.shard(CPUS[:2]) + x).realize()
     with pytest.raises(UsageError, match="one device"):
         layout_of(x)
+
+
+def test_an_all_reduce_of_rows_adds_once_and_copies_into_its_result():
+    """Each device adds its half of both rows; the halves are copied to where the sum is."""
+    mesh: Any = Device["cpu:0,cpu:1"]
+    a = numbers((2, 20_000))
+    x = Tensor(a).shard(CPUS[:2])
+    mesh.launches.clear()
+    y = x.sum(0).realize()
+    (launch,) = mesh.launches.values()
+    (steps,) = launch._steps.values()
+    ran = [len(one.plan.kernels) for launches, _ in steps.levels for one in launches]
+    assert ran == [1, 1]
+    assert [sum([x.size for x in copies]) for _, copies in steps.levels if copies] == [160_000, 320_000]
+    same([t.numpy() for t in shards(y)], [a.sum(0), a.sum(0)])
+    x += 1  # what was copied stays
+    same([y.numpy(), x.sum(0).numpy()], [a.sum(0), a.sum(0) + 2])
+    same([x.numpy() for x in (y, y + y)], [a.sum(0), 2 * a.sum(0)])
 
 
 def test_operations_keep_the_division_and_exchange_what_they_must():
@@ -220,11 +247,6 @@ def trained(model: str, devices: Sequence[str], steps: int, batch: int, place: s
             loss.backward()
             adam.step()
     return [loss.numpy(), *[v.numpy() for v in nn.state.get_state_dict(net).values()]]
-
-
-def same(got: list[Any], want: list[Any]) -> None:
-    for a, b in zip(got, want, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
 
 
 def test_training_equals_one_device():

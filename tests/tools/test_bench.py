@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +41,20 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
         assert row["p25"] <= row["median"] <= row["p75"]
         assert row["count"] > 0
         assert row["commit"]
+
+
+@pytest.mark.landing
+def test_an_all_reduce_is_checked_and_measured_without_peers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("torch", "mpi4py"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["all-reduce", "--device", "cpu", "--quick"]) == 0
+    printed = capsys.readouterr()
+    rows = [json.loads(line) for line in printed.out.splitlines()]
+    assert [row["case"] for row in rows] == ["1 KiB, cpu x 2, captured", "1 KiB, cpu x 2"]
+    assert all(row["note"] == "moves 2,048 bytes, the fewest are 2,048" for row in rows)
+    assert "pip install torch" in printed.err
 
 
 @pytest.mark.landing

@@ -21,7 +21,7 @@ NOWHERE = "/nowhere/file"
 ROOT = Path(__file__).parents[2]
 VERIFY = ("foreign", "fuzz", "guests", "mutants", "oracles", "support")
 FOLDERS = ("tools", *(f"tests/{name}" for name in (*VERIFY, "facts", "emulator", "drivers")))
-STARTED_BY_OTHERS = ("program.py", "wired.py", "walked.py", "worker.py", "cell.py")
+STARTED_BY_OTHERS = ("program.py", "wired.py", "walked.py", "worker.py", "cell.py", "collectives.py")
 """Programs that another tool starts."""
 COMMANDS = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

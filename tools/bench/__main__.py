@@ -12,10 +12,12 @@
     lowering                            time from a kernel's AST to LLVM IR
     check                               price of HCQ_CHECK=1: first runs of models
     emu, emu-amd                        speed of the emulators
+    all-reduce                          over two devices and two processes, beside gloo and mpi4py
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
-Not here: the cases (`queues`, `tensors`, `compiled`, `lowering`, `check`, `emu`, `emu_amd`,
-`cuda`, `compiled_cuda`), the pairs of `--against` (`against`). Next: `rows`, how a figure is measured.
+Not here: the cases (`queues`, `tensors`, `compiled`, `lowering`, `check`, `collectives`, `emu`,
+`emu_amd`, `cuda`, `compiled_cuda`), the pairs of `--against` (`against`). Next: `rows`, how a figure is
+measured.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ CASES = {
     "kernels": "tools.bench.compiled",
     "lowering": "tools.bench.lowering",
     "check": "tools.bench.check",
+    "all-reduce": "tools.bench.collectives",
     "cuda": "tools.bench.cuda",
     "cuda-kernels": "tools.bench.compiled_cuda",
 }
