@@ -1,5 +1,7 @@
 """Modules that contain others, and lists and dictionaries of parameters.
 
+What is put into one is checked or made a parameter, however it is put there.
+
 Not here: the base of modules (`module`). Next: `layers`.
 """
 
@@ -20,27 +22,69 @@ from hcq.errors import UsageError, UsageTypeError
 from hcq.names import AbsentNameError
 
 
-class Sequential(Module, list[Any]):
+def _module(owner: Module, value: Any) -> Any:
+    """Return a module or None. Raises `UsageTypeError` for anything else."""
+    if not isinstance(value, (Module, NoneType)):
+        raise UsageTypeError(f"{type(owner).__name__}: wanted modules, saw {shown(value)}")
+    return value
+
+
+class Items(Module, list[Any]):
+    """A module that is a list."""
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__([self._item(v) for v in items])
+
+    def _item(self, value: Any) -> Any:
+        """Return a value as an item. Raises `UsageTypeError` for what can be none."""
+        return _module(self, value)
+
+    def append(self, value: Any) -> Self:  # type: ignore[override]  # PyTorch's return the list
+        """Append an item; return the list."""
+        return self.extend([value])
+
+    def extend(self, values: Iterable[Any]) -> Self:  # type: ignore[override]  # as above
+        """Append items; return the list."""
+        list.extend(self, [self._item(v) for v in values])
+        return self
+
+    def insert(self, i: Any, value: Any) -> Self:  # type: ignore[override]  # as above
+        """Insert an item before item i; return the list. Items have their numbers as names from then on."""
+        self.__dict__.pop(NAMES, None)
+        list.insert(self, i, self._item(value))
+        return self
+
+    def __setitem__(self, i: Any, value: Any) -> None:
+        found = [self._item(v) for v in value] if isinstance(i, slice) else self._item(value)
+        list.__setitem__(self, i, found)
+
+    def __iadd__(self, values: Any) -> Self:  # type: ignore[misc]  # as above
+        return self.extend(values)
+
+
+class Sequential(Items):
     """A list of layers, or functions of one tensor, called one after the other.
 
         nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 
-    An `OrderedDict` gives layers by name: they are attributes, too. Raises `UsageError` for a layer that
+    An `OrderedDict` gives layers by name: they are attributes, too. Raises `UsageTypeError` for a layer that
     cannot be called, and `AttributeError` for the name of no layer.
     """
 
     def __init__(self, *layers: Any) -> None:
         if len(layers) == 1 and isinstance(layers[0], OrderedDict):
             self.__dict__[NAMES], layers = list(layers[0]), tuple(layers[0].values())
-        wrong = next((layer for layer in layers if not callable(layer)), None)
-        if wrong is not None:
-            hint = "\nhint: give layers one by one: Sequential(*layers)" if isinstance(wrong, list) else ""
-            raise UsageError(f"Sequential: wanted layers, saw one of type {type(wrong).__name__}{hint}")
-        kind = next((one for one in layers if isinstance(one, type) and issubclass(one, Module)), None)
-        if kind is not None:
-            name = kind.__name__
-            raise UsageError(f"Sequential: wanted layers, saw the class {name}; make one: {name}()")
         super().__init__(layers)
+
+    def _item(self, value: Any) -> Any:
+        """Return a layer. Raises `UsageTypeError` for what cannot be called, and for a class."""
+        if not callable(value):
+            hint = "\nhint: give layers one by one: Sequential(*layers)" if isinstance(value, list) else ""
+            raise UsageTypeError(f"Sequential: wanted layers, saw one of type {type(value).__name__}{hint}")
+        if isinstance(value, type) and issubclass(value, Module):
+            name = value.__name__
+            raise UsageTypeError(f"Sequential: wanted layers, saw the class {name}; make one: {name}()")
+        return value
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Append a module under a name. Raises `UsageError` for None and for a name that is in use."""
@@ -50,7 +94,7 @@ class Sequential(Module, list[Any]):
                 f"Sequential.add_module({name!r}): wanted a module and a name that is not in use"
             )
         self.__dict__[NAMES] = [*names[: len(self)], name]
-        self.append(module)
+        list.append(self, self._item(module))
 
     def __getattr__(self, name: str) -> Any:
         """Return a layer by its name. Raises `AbsentNameError`."""
@@ -66,6 +110,10 @@ class Sequential(Module, list[Any]):
         """
         named = isinstance(i, slice)
         return Sequential(OrderedDict(parts_of(self)[: len(self)][i])) if named else list.__getitem__(self, i)
+
+    def __add__(self, layers: Any) -> Sequential:
+        """Return a `Sequential` of these layers and others."""
+        return Sequential(*self).extend(layers)
 
     def __delitem__(self, i: Any) -> None:
         """Remove layers; the others have their numbers as names from then on, as in PyTorch."""
@@ -85,35 +133,15 @@ class Sequential(Module, list[Any]):
         return x
 
 
-class ModuleList(Module, list[Any]):
+class ModuleList(Items):
     """A list of modules, which the module that has the list calls.
 
     Raises `UsageTypeError` for anything but modules and None: tensors of a model stand in a `ParameterList`.
     """
 
-    def __init__(self, modules: Iterable[Any] = ()) -> None:
-        super().__init__(self._checked(modules))
-
-    def _checked(self, modules: Iterable[Any]) -> list[Any]:
-        found = list(modules)
-        for one in found:
-            if not isinstance(one, (Module, NoneType)):
-                raise UsageTypeError(f"{type(self).__name__}: wanted modules, saw {shown(one)}")
-        return found
-
-    def append(self, module: Any) -> Self:  # type: ignore[override]  # PyTorch's returns the list
-        """Append a module; return the list."""
-        super().append(*self._checked([module]))
-        return self
-
-    def extend(self, modules: Iterable[Any]) -> Self:  # type: ignore[override]  # as above
-        """Append modules; return the list."""
-        super().extend(self._checked(modules))
-        return self
-
-    def insert(self, i: Any, module: Any) -> None:
-        """Insert a module before module i."""
-        super().insert(i, *self._checked([module]))
+    def __add__(self, modules: Any) -> ModuleList:
+        """Return a `ModuleList` of these modules and others."""
+        return ModuleList(self).extend(modules)
 
     def __getitem__(self, i: Any) -> Any:
         """Return module i, or a `ModuleList` of a slice. Raises `IndexError` if there is none."""
@@ -139,7 +167,7 @@ def _parameter(value: Any) -> Tensor:
     return listed(value) if isinstance(value, Tensor) else Parameter(value)
 
 
-class ParameterList(Module, list[Any]):
+class ParameterList(Items):
     """A list of tensors; arrays and lists of numbers become parameters.
 
     Raises `UsageTypeError` for values that cannot be iterated over, a tensor or a text, and as `Parameter`.
@@ -148,23 +176,57 @@ class ParameterList(Module, list[Any]):
     def __init__(self, values: Iterable[Any] = ()) -> None:
         if isinstance(values, (Tensor, str, bytes)) or not hasattr(values, "__iter__"):
             raise UsageTypeError(f"ParameterList: wanted a list of tensors, saw {shown(values)}")
-        super().__init__([_parameter(v) for v in values])
+        super().__init__(values)
+
+    def _item(self, value: Any) -> Any:
+        return _parameter(value)
 
 
-class ParameterDict(Module, dict[str, Any]):
+class Named(Module, dict[str, Any]):
+    """A module that is a dictionary: the names are without dots, as they are parts of names of parameters."""
+
+    def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+        super().__init__()
+        self.update({} if items is None else items)
+
+    def _item(self, value: Any) -> Any:
+        """Return a value as an item. Raises `UsageTypeError` for what can be none."""
+        return _module(self, value)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set an item. Raises `UsageTypeError` for a name with dots, and for what cannot be an item."""
+        if not isinstance(name, str) or "." in name or not name:
+            raise UsageTypeError(f"{type(self).__name__}: wanted a name without dots, saw {shown(name)}")
+        dict.__setitem__(self, name, self._item(value))
+
+    def update(self, items: Any = (), **names: Any) -> None:  # type: ignore[override]  # one for all forms
+        """Set items by name, of a mapping or of pairs."""
+        for name, value in dict(items, **names).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """Return the item of a name, after setting it to `default` if there is none."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+
+class ParameterDict(Named):
     """A dictionary of tensors by name; arrays and lists of numbers become parameters.
 
     Raises `UsageTypeError` for anything but a mapping with names as keys, and as `Parameter`.
     """
 
     def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
-        given = {} if parameters is None else parameters
-        if not hasattr(given, "items") or not all(isinstance(name, str) for name in given):
+        if parameters is not None and not hasattr(parameters, "items"):
             raise UsageTypeError(f"ParameterDict: wanted tensors by name, saw {shown(parameters)}")
-        super().__init__({name: _parameter(v) for name, v in given.items()})
+        super().__init__(parameters)
+
+    def _item(self, value: Any) -> Any:
+        return _parameter(value)
 
 
-class ModuleDict(Module, dict[str, Any]):
+class ModuleDict(Named):
     """A dictionary of modules, which the module that has the dictionary calls.
 
     `modules.name` is `modules["name"]`; an unknown name raises `AttributeError`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from compiler.dtype import DType, dtypes, promote
 from frontend.arguments.aliases import accepts_aliases, answer_class, check_call
@@ -44,9 +44,9 @@ else:
     marks = later("frontend.autograd.hooks")
 
 
-def _is_registered(t: Tensor) -> bool:
-    """Return whether a tensor is an `nn.Parameter`."""
-    return hasattr(t, "state") and t.state.parameter
+def _is_registered(t: Any) -> bool:
+    """Return whether a value is an `nn.Parameter`."""
+    return isinstance(t, Tensor) and hasattr(t, "state") and t.state.parameter
 
 
 class Hooks:
@@ -112,14 +112,18 @@ class Module:
 
     def _check_replacement(self, name: str, old: Any, value: Any) -> None:
         """Raise `UsageTypeError` where a model would lose a parameter, buffer or module without a word."""
-        registered, wanted, hint = BUFFERS in self.__dict__, "", ""
-        if isinstance(old, Module):
-            if not (isinstance(value, Module) or (callable(value) and not registered)):
+        buffers: set[str] | None = self.__dict__.get(BUFFERS)
+        wanted, hint = "", ""
+        if _is_registered(value):
+            (buffers or set()).discard(name)
+            if not _is_registered(old):
+                del self.__dict__[name]  # in its place among the parameters, as in PyTorch
+        elif isinstance(old, Module):
+            if not (isinstance(value, Module) or (callable(value) and buffers is None)):
                 wanted = "a module"
-        elif registered and _is_registered(old):
-            if not (isinstance(value, Tensor) and _is_registered(value)):
-                wanted, hint = "an nn.Parameter", "\nhint: copy_() writes new values into the parameter"
-        elif (not registered or name in self.__dict__[BUFFERS]) and not isinstance(value, Tensor):
+        elif buffers is not None and _is_registered(old):
+            wanted, hint = "an nn.Parameter", "\nhint: copy_() writes new values into the parameter"
+        elif (buffers is None or name in buffers) and not isinstance(value, Tensor):
             wanted = "a tensor"
         if wanted:
             own = f"{type(self).__name__}.{name}"
@@ -291,8 +295,33 @@ class Module:
             raise UsageError(f"{type(self).__name__} has no module {target!r}; print it to see their names")
         return found
 
+    def get_parameter(self, target: str) -> Tensor:
+        """Return the parameter of a dotted name. Raises `UsageError` if there is none."""
+        return self._tensor_of(target, "parameter", self.parameters())
+
+    def get_buffer(self, target: str) -> Tensor:
+        """Return the buffer of a dotted name. Raises `UsageError` if there is none."""
+        return self._tensor_of(target, "buffer", self.buffers())
+
+    def _tensor_of(self, target: str, what: str, known: list[Tensor]) -> Tensor:
+        owner, _, name = target.rpartition(".")
+        found = dict(parts_of(self.get_submodule(owner))).get(name)
+        if not any(found is t for t in known):
+            raise UsageError(f"{type(self).__name__} has no {what} {target!r}; print it to see its modules")
+        return cast("Tensor", found)
+
+    def _check_new(self, what: str, name: str, value: Any, wanted: type, named: bool) -> None:  # noqa: FBT001 - whether it has the name already
+        """Raise `UsageError` for a name that cannot be registered, `UsageTypeError` for such a value."""
+        if not isinstance(name, str) or not name or "." in name or (hasattr(self, name) and not named):
+            text = "wanted a name without dots that the module does not use"
+            raise UsageError(f"{type(self).__name__}.{what}: {text}, saw {shown(name)}")
+        if value is not None and not isinstance(value, wanted):
+            text = f"wanted a {wanted.__name__} or None, saw {shown(value)}"
+            raise UsageTypeError(f"{type(self).__name__}.{what}({name!r}): {text}")
+
     def add_module(self, name: str, module: Module | None) -> None:
-        """Set the attribute `name` to a module or None."""
+        """Set the attribute `name` to a module or None. Raises `UsageError` for another attribute's name."""
+        self._check_new("add_module", name, module, Module, isinstance(self.__dict__.get(name), Module))
         setattr(self, name, module)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -313,8 +342,12 @@ class Module:
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
         """Set the attribute `name` to a tensor, which is no parameter; its requires_grad becomes False.
 
-        The state dictionary holds it only if it is `persistent`.
+        The state dictionary holds it only if it is `persistent`. Raises `UsageError` for another attribute's
+        name, `UsageTypeError` for no tensor.
         """
+        mine: set[str] | None = self.__dict__.get(BUFFERS)
+        named = isinstance(self.__dict__.get(name), Tensor) if mine is None else name in mine
+        self._check_new("register_buffer", name, tensor, Tensor, named)
         if tensor is not None:
             tensor.requires_grad = False
         self.__dict__.get(BUFFERS, set()).add(name)
@@ -323,7 +356,16 @@ class Module:
         setattr(self, name, tensor)
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
-        """Set an attribute to a tensor that an optimiser may change, or to None."""
+        """Set an attribute to a tensor that an optimiser may change, or to None.
+
+        Raises as `register_buffer`; a module that called `super().__init__()` takes an `nn.Parameter` alone.
+        """
+        old = self.__dict__.get(name)
+        named = isinstance(old, Tensor) and is_parameter(old)
+        self._check_new("register_parameter", name, param, Tensor, named)
+        if param is not None and BUFFERS in self.__dict__ and not _is_registered(param):
+            text = "wanted an nn.Parameter or None, saw a tensor"
+            raise UsageTypeError(f"{type(self).__name__}.register_parameter({name!r}): {text}")
         setattr(self, name, param)
 
     def zero_grad(self) -> None:

@@ -329,7 +329,8 @@ class Optimizer(ABC):
         """Add a group of parameters: {"params": tensors, ...}; other settings are those of the constructor.
 
         A tensor that is given twice counts once, with a warning. Raises `UsageError` for a parameter that
-        another group has, for no tensors, for settings out of range, and once a step was captured.
+        another group has or that has a history, for no tensors, for settings out of range, and once a step
+        was captured.
         """
         kind = type(self).__name__
         if self.captured:
@@ -344,6 +345,9 @@ class Optimizer(ABC):
         if not every:
             hint = "hint: are the layers of the model attributes? a generator is empty once it was used"
             raise UsageError(f"an optimiser needs at least one tensor\n{hint}")
+        if any(not p.is_leaf for p in every):
+            hint = "hint: detach() it and set requires_grad, or make it an nn.Parameter"
+            raise UsageError(f"{kind}: wanted leaves, saw a tensor that is computed from parameters\n{hint}")
         kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and grad_state.wants(p))]
         self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
         known = {id(p) for p in (*self.params, *self.buffers)}

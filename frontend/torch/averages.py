@@ -93,8 +93,8 @@ class AveragedModel(Module):
         self.average = multi_avg_fn or _in_place(avg_fn or get_swa_avg_fn())
         model.parameters()  # marks them: parameters that are frozen later stay parameters, in the copy too
         self.module = copy.deepcopy(model)
-        self.n_averaged = Tensor.zeros((), dtype=dtypes.int64)
-        self.register_buffer("n_averaged", self.n_averaged)
+        self.n_averaged: Tensor
+        self.register_buffer("n_averaged", Tensor.zeros((), dtype=dtypes.int64))
         if device is not None:
             self.to(device)
 

@@ -6,6 +6,7 @@ typed and needs to know. Not here: names that do not exist (tests/hcq/test_names
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -199,6 +200,36 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
         UsageTypeError,
         ("a tensor", "3"),
     ),
+    (
+        "buffer under a used name",
+        lambda: _Own().register_buffer("weight", _x()),
+        UsageError,
+        ("does not use",),
+    ),
+    ("buffer with a dot", lambda: _Own().register_buffer("a.b", _x()), UsageError, ("without dots", "a.b")),
+    ("buffer of a number", lambda: _Own().register_buffer("b", 3), UsageTypeError, ("a Tensor", "saw 3")),
+    (
+        "parameter of a tensor",
+        lambda: _Own().register_parameter("b", _x()),
+        UsageTypeError,
+        ("nn.Parameter",),
+    ),
+    ("layer of a number", lambda: _Own().add_module("b", 3), UsageTypeError, ("a Module", "saw 3")),
+    ("parameter of no name", lambda: _Own().get_parameter("w"), UsageError, ("no parameter 'w'",)),
+    ("number in a Sequential", lambda: nn.Sequential().append(3), UsageTypeError, ("wanted layers", "int")),
+    (
+        "number in a ModuleDict",
+        lambda: nn.ModuleDict().update({"a": 3}),
+        UsageTypeError,
+        ("modules", "saw 3"),
+    ),
+    ("dot in its name", lambda: nn.ModuleDict({"a.b": nn.ReLU()}), UsageTypeError, ("without dots", "a.b")),
+    (
+        "computed parameter",
+        lambda: optim.SGD([_Own().weight * 2], lr=0.1),
+        UsageError,
+        ("leaves", "detach()"),
+    ),
     ("number for a layer", lambda: _replaced(_Net(), "layer", 3), UsageTypeError, ("a module", "layer", "3")),
     (
         "tensor in a ModuleList",
@@ -322,6 +353,35 @@ def test_what_may_stand_for_a_parameter_a_module_or_a_buffer_does():
     assert list(own.parameters()) == []
     with pytest.raises(UsageError, match=r"^Module defines no forward\(\)$"):
         nn.Module()()
+
+
+def test_lists_and_dictionaries_keep_what_is_put_into_them():
+    layers = nn.Sequential(nn.Linear(1, 1)).append(nn.ReLU()).insert(0, nn.Tanh()).extend([nn.ReLU()])
+    more = nn.ModuleList([nn.Tanh()])
+    joined = layers + more
+    assert [type(one).__name__ for one in joined] == ["Tanh", "Linear", "ReLU", "ReLU", "Tanh"]
+    assert (type(joined), type(more + layers)) == (nn.Sequential, nn.ModuleList)
+    tensors = nn.ParameterList([Tensor.ones(1)]).append(Tensor.ones(3))
+    tensors[0] = Tensor.ones(5)
+    tensors += [Tensor.ones(2)]
+    named = nn.ParameterDict({"a": Tensor.ones(1)})
+    named["b"] = Tensor.ones(2)
+    named.setdefault("c", Tensor.ones(3))
+    assert [t.shape for t in tensors.parameters()] == [(5,), (3,), (2,)]
+    assert {name: t.shape for name, t in named.named_parameters()} == {"a": (1,), "b": (2,), "c": (3,)}
+    assert copy.deepcopy(named).keys() == named.keys()
+    assert len(copy.deepcopy(layers)) == 4
+
+
+def test_a_parameter_may_take_the_place_of_a_buffer_or_a_module():
+    own, net = _Own(), _Net()
+    own.mean = nn.Parameter(Tensor.ones(2))
+    net.layer = nn.Parameter(Tensor.ones(2))
+    assert [name for name, _ in own.named_parameters()] == ["weight", "mean"]
+    assert own.named_buffers() == []
+    assert [name for name, _ in net.named_parameters()] == ["layer"]
+    assert own.get_parameter("mean") is own.mean
+    assert _Own().get_buffer("mean").shape == (3,)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(2), nn.GroupNorm(1, 2), nn.InstanceNorm1d(2)])
