@@ -319,7 +319,7 @@ class Tensor(Methods, Exchange):
         """Whether the tensor has no history: it was made by the user, or needs no gradient."""
         cut = hasattr(self, "state") and self.state.past is KeptHistory.CUT  # a gradient
         made = self.expr.op is PARAM and not any(x.origin for x in self.leaves if x.__class__ is Leaf)
-        return cut or made or not transfer.flows(self)
+        return cut or made or not transfer.flows(self, beyond=True)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.

@@ -91,13 +91,13 @@ def move(self: T, name: str, put: Callable[[TensorExpr, Leaf], Part]) -> T:
     return new
 
 
-def flows(t: T) -> bool:
-    """Return whether gradients flow through a tensor to one with requires_grad."""
+def flows(t: T, *, beyond: bool = False) -> bool:
+    """Return whether gradients flow through a tensor to one with requires_grad; `beyond`: to another one."""
     if not t.expr.dtype.is_float:
         return False
     if t.recipe.__class__ is not Rebound and t.epoch != EPOCH[0] and t.epoch:
         refresh(t)
-    return _wanted((t.expr, t.leaves))
+    return _wanted((t.expr, t.leaves), beyond=t if beyond else None)
 
 
 def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
@@ -120,10 +120,14 @@ def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
         return (t if part[0].op is PARAM else make(t, part)), part
 
 
-def _wanted(part: tuple[Any, Leaves]) -> bool:
-    """Return whether a gradient of this part would reach a tensor with requires_grad."""
+def _wanted(part: tuple[Any, Leaves], *, beyond: Any = None) -> bool:
+    """Return whether a gradient of this part would reach a tensor with requires_grad other than `beyond`."""
     leaves = set(part[1])
     marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
+    if beyond is not None:
+        marked.discard(part)
     moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}
     through = tuple([part[1][i] for i in flowing_of(part[0])])
+    if beyond is not None:
+        through = tuple([leaf for leaf in through if leaf.of is None or leaf.of() is not beyond])
     return bool(written_since(through) or between(part, marked | moved))

@@ -384,6 +384,18 @@ def test_a_parameter_may_take_the_place_of_a_buffer_or_a_module():
     assert _Own().get_buffer("mean").shape == (3,)
 
 
+def test_a_parameter_that_was_written_in_place_is_a_leaf():
+    layer = nn.Linear(2, 2)
+    with frontend.no_grad():
+        for p in layer.parameters():
+            p.mul_(2.0)
+    assert [(p.is_leaf, p.requires_grad) for p in layer.parameters()] == [(True, True)] * 2
+    used = layer.weight * 2
+    used.requires_grad_()
+    assert not used.is_leaf
+    assert (Tensor.ones(3) * 2).requires_grad_().is_leaf
+
+
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(2), nn.GroupNorm(1, 2), nn.InstanceNorm1d(2)])
 def test_norms_of_no_samples_are_empty(layer: Any):
     assert layer(Tensor.zeros(0, 2, 3)).shape == (0, 2, 3)
