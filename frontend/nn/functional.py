@@ -70,11 +70,17 @@ LAYERS: Final[dict[str, type[Any]]] = {
 
 
 def _of_method(name: str, method: str | None = None) -> Callable[..., Any]:
-    """Return a method as a function, whose first argument may also be an array or lists."""
+    """Return a method as a function, whose first argument may also be an array or lists.
+
+    It has an argument `inplace` where the method has a form that changes its tensor.
+    """
     call: Any = getattr(Tensor, method or name)
+    changing: Any = getattr(Tensor, f"{name}_", None)
 
     @wraps(call)
     def function(input: Tensor, *args: Any, **names: Any) -> Any:
+        if changing is not None and flag(names.pop("inplace", False), f"{name}, inplace"):
+            return changing(input, *args, **names)
         return call(layer_input(name, input), *args, **names)
 
     return function
@@ -128,12 +134,13 @@ def pad(
     return layer_input("pad", input).pad(pad, 0.0 if value is None else value, mode)
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Return each element divided by 1 - p with the probability 1 - p, else 0; see `Tensor.dropout`.
 
-    Without `training` the result is the input itself.
+    Without `training` the result is the input itself. `inplace`: the input is changed, and returned.
     """
-    return input.dropout(p, training)
+    found = input.dropout(p, training)
+    return input.copy_(found) if flag(inplace, "dropout, inplace") else found
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

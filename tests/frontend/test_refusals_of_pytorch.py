@@ -51,6 +51,32 @@ def test_a_number_may_come_before_the_tensor():
     assert found.tolist() == pytest.approx([2.5 * math.log(2), 0.0])
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "values", "slopes"),
+    [  # PyTorch 2.13: of 1.5 * [-3, 0.7, 8], and gradients of the sum
+        ("relu", (), [0.0, 1.05, 12.0], [0.0, 1.5, 1.5]),
+        ("relu6", (), [0.0, 1.05, 6.0], [0.0, 1.5, 0.0]),
+        ("leaky_relu", (0.2,), [-0.9, 1.05, 12.0], [0.3, 1.5, 1.5]),
+        ("hardtanh", (-1.0, 2.0), [-1.0, 1.05, 2.0], [0.0, 1.5, 0.0]),
+        ("threshold", (0.1, 9.0), [9.0, 1.05, 12.0], [0.0, 1.5, 1.5]),
+        ("dropout", (0.0,), [-4.5, 1.05, 12.0], [1.5, 1.5, 1.5]),
+    ],
+)
+def test_a_function_that_works_in_place_changes_its_input(
+    name: str, settings: tuple[float, ...], values: list[float], slopes: list[float]
+):
+    function = getattr(nn.functional, name)
+    leaf = torch.tensor([-3.0, 0.7, 8.0]).requires_grad_()
+    x = leaf * 1.5
+    assert function(x, *settings, inplace=True) is x
+    assert x.tolist() == pytest.approx(values)
+    x.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == pytest.approx(slopes)
+    kept = torch.ones(2)
+    assert function(kept, *settings, inplace=False) is not kept or name == "dropout"
+
+
 def test_a_uint8_index_is_a_mask():
     mask = torch.tensor([0, 1], dtype=torch.uint8)
     with pytest.raises(IndexError, match="mask"):
