@@ -133,6 +133,8 @@ class Device:
             undo.callback(STAMPS.detach, driver)
             STAMPS.attach(driver)
             undo.callback(self.retired.close)
+            if watch is not None:
+                undo.callback(watch.guards.close)  # before its memory returns: buffers may be dropped later
             self._default_pool = self.heap.pool(DEFAULT)
             self.computes = tuple(
                 self._queue(undo, QueueKind.COMPUTE, i) for i in range(self.info.compute_queues)

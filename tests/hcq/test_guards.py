@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hcq.errors import UsageError
+from hcq.driver import QueueKind
+from hcq.errors import UnsupportedError, UsageError
 from hcq.registry import wrap
-from hcq.validate.guards import GUARD_BYTES
-from tests.hcq.fake import ADD, ONE, FakeDevice
+from hcq.validate import validator
+from hcq.validate.guards import GUARD_BYTES, Guards
+from tests.hcq.fake import ADD, ONE, FakeDevice, FakeRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,3 +151,24 @@ def test_a_write_beyond_the_guard_zone_is_not_detected(device: Device):
     start = out.va - out.chunk.allocation.va
     out.chunk.allocation.host[start + 256 + GUARD_BYTES] ^= 1
     device.sync()
+
+
+def test_a_device_that_does_not_open_checks_no_memory_that_was_returned(monkeypatch: pytest.MonkeyPatch):
+    made: list[Guards] = []
+
+    class Kept(Guards):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    class Short(FakeDevice):
+        def ring(self, kind: QueueKind, index: int) -> FakeRing:
+            if kind is QueueKind.COPY:
+                assert made[0].zones, "the first queue has buffers"
+                raise UnsupportedError("no queue is left")
+            return super().ring(kind, index)
+
+    monkeypatch.setattr(validator, "Guards", Kept)
+    with pytest.raises(UnsupportedError, match="no queue is left"):
+        wrap(Short(), validate=True)
+    assert (made[0].closed, made[0].zones) == (True, {})
