@@ -64,7 +64,7 @@ def to_lines(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
 
 def written(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
     """Return the linear form of a kernel under a plan, without the check."""
-    if plan.beside:
+    if plan.phases and plan.beside:
         lines: list[Line] = []
         for phase in plan.phases:
             lines.append(linear.part(phase.plan.launch()[0][0]))

@@ -370,7 +370,7 @@ class LoopNest:
 
     def launch(self) -> tuple[Dim3, Dim3]:
         """Return the grid in workgroups, and the workgroup in threads."""
-        if self.beside:
+        if self.phases and self.beside:
             return (sum([phase.plan.launch()[0][0] for phase in self.phases]), 1, 1), (1, 1, 1)
         counts = {a.range: a.count for a in self.axes}
         grid = [1, 1, 1]

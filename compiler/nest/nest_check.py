@@ -151,7 +151,7 @@ def verify_parts(ast: UOp, plan: LoopNest) -> None:
     a mistake of a planner.
     """
     problems = [*_between(plan), *_results(ast, plan), *_operands(ast, plan)]
-    if plan.beside:
+    if plan.phases and plan.beside:
         problems += [f"b{slot}: wanted one part that uses it" for slot in slots_met(ast.src)]
         for phase in [phase for phase in plan.phases if phase.plan.phases]:
             verify_parts(phase.ast, phase.plan)

@@ -348,9 +348,8 @@ def render(
     `lines` must have passed `linear.verify`. Raises `CompileError` for a line that has no text on the target.
     """
     text = Text(dialect, groups)
-    starts = [n for n, line in enumerate(lines) if line.op == "part"]
-    if starts:
-        functions = _parts(text, lines, starts, name, (pointers, variables))
+    if lines and lines[0].op == "part":
+        functions = _parts(text, lines, name, (pointers, variables))
     else:
         functions = _function(text, lines, name, (pointers, variables))
     body = "\n".join(functions)
@@ -375,9 +374,7 @@ def _function(text: Text, lines: Sequence[Line], name: str, counts: tuple[int, i
     return [head, *text.top, "\n".join(text.lines), "  ret void", "}", *functions]
 
 
-def _parts(
-    kernel: Text, lines: Sequence[Line], starts: Sequence[int], name: str, counts: tuple[int, int]
-) -> list[str]:
+def _parts(kernel: Text, lines: Sequence[Line], name: str, counts: tuple[int, int]) -> list[str]:
     """Return the text of a kernel whose workgroups call the functions of their parts, and of these.
 
     Inside the kernel, the functions would take the memory of all parts at once.
@@ -387,6 +384,7 @@ def _parts(
     parameters = head[head.index("(") : head.index(")") + 1]
     calls = [head, *dialect.group(0, "%number", kernel.groups[0])]
     functions: list[str] = []
+    starts = [n for n, line in enumerate(lines) if line.op == "part"]
     for start, stop in pairwise([*starts, len(lines)]):
         count = lines[start].arg
         assert isinstance(count, int)
