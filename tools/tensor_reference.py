@@ -30,7 +30,6 @@ Reading a value (`item`, `numpy`, ...) keeps its history for `backward`; `realiz
 Written by `python -m tools.reference`.
 """
 DIFFERS = {
-    "sign": "NaN stays NaN, as in NumPy; PyTorch gives 0.",
     "softplus": "Exact above 20, where PyTorch gives self.",
     "pow": "As C's pow also for 0.5 and -0.5, where PyTorch takes a square root.",
     "mod": "Exact also where the quotient overflows; in PyTorch NaN.",

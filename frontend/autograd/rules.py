@@ -32,7 +32,7 @@ from frontend.ops.activation import gate, gate_rest, sigmoid
 from frontend.ops.arithmetic import floordiv
 from frontend.ops.arithmetic import pow as power
 from frontend.ops.elementwise import clip as cut
-from frontend.ops.elementwise import eq, ge, gt, le, lt, maximum, minimum, ne, where
+from frontend.ops.elementwise import eq, gt, le, lt, maximum, minimum, ne, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, rsqrt, sign, xlogy
 from frontend.ops.reductions import fold, mean
@@ -71,7 +71,8 @@ def clip(g: Any, out: Any, x: Any, *more: Any) -> Gradients:
 
 def hardswish(g: Any, out: Any, x: Any) -> Any:
     """x relu6(x + 3) / 6: 0 up to -3, g (x / 3 + 1/2) below 3, g from there on."""
-    return where(le(x, -3.0), 0.0, where(lt(x, 3.0), g * (x * (1 / 3) + 0.5), g))
+    least = where(gt(x, -3.0) | ne(x, x), g * (x * (1 / 3) + 0.5), 0.0)
+    return where(gt(x, 3.0) | eq(x, 3.0), g, least)
 
 
 def of_gate(g: Any, out: Any, x: Any, negated: bool) -> Any:  # noqa: FBT001 - as all rules
@@ -206,12 +207,12 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "beside": lambda g, _, __, *others: (g, *_zeros(*others)),
     "relu": lambda g, y, _: where(eq(y, 0.0), 0.0, g),  # 0 at 0
     "clip": clip,
-    "hardtanh": lambda g, _, x, low, high: where(le(x, low) | ge(x, high), 0.0, g),
+    "hardtanh": lambda g, _, x, low, high: where(gt(x, low) & lt(x, high), g, 0.0),
     "hardsigmoid": lambda g, _, x: where(gt(x, -3.0) & lt(x, 3.0), g * (1 / 6), 0.0),
     "hardswish": hardswish,
     "leaky_relu": lambda g, _, x, slope: where(gt(x, 0.0), g, g * slope),  # the slope at 0 and for NaN
-    "elu": lambda g, _, x, alpha: where(le(x, 0.0), g * (exp(minimum(x, 0.0)) * alpha), g),
-    "celu": lambda g, _, x, alpha: where(le(x, 0.0), g * exp(minimum(x, 0.0) * (1 / alpha)), g),
+    "elu": lambda g, _, x, alpha: where(gt(x, 0.0), g, g * (exp(minimum(x, 0.0)) * alpha)),
+    "celu": lambda g, _, x, alpha: where(gt(x, 0.0), g, g * exp(minimum(x, 0.0) * (1 / alpha))),
     "sigmoid": lambda g, y, x: g * (y * sigmoid(-x)),  # keeps its digits where s(x) is near 1
     "softplus": lambda g, _, x: g * sigmoid(x),
     "logsigmoid": lambda g, _, x: g * sigmoid(-x),
