@@ -10,7 +10,7 @@ from hcq.config import override
 LONG = 2**31 + 8
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint16", "uint32"])
 def test_an_index_of_any_dtype_reads_an_axis_of_more_than_two_to_31(dtype: str):
     x = Tensor.full((LONG,), 3, dtype="int8")
     places = [5, 0] if dtype[0] == "u" else [5, -1]

@@ -27,7 +27,7 @@ CASES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "cat": (lambda a, b, i, p: a.cat(b, axis=1), r"shapes \[\(3, 4\), \(5, 4\)\] must be equal"),
     "cat axis": (lambda a, b, i, p: a.cat(b, axis=5), r"no axis 5; the shape \(3, 4\) has axes -2..1"),
     "channels": (lambda a, b, i, p: p.conv2d(Tensor.ones(4, 2, 3, 3)), "wanted 2 input channels"),
-    "window": (lambda a, b, i, p: p.max_pool2d((9, 9)), "a window of 9 elements.*the axis only 8"),
+    "window": (lambda a, b, i, p: p.max_pool2d((9, 9)), "a kernel of 9.*8 elements"),
     "axis": (lambda a, b, i, p: a.sum(2), "no axis 2"),
     "axis twice": (lambda a, b, i, p: a.sum((0, 0)), "stands twice"),
     "order": (lambda a, b, i, p: a.permute(0, 0), "every axis 0..1 exactly once"),
