@@ -123,7 +123,10 @@ class Module:
                 wanted = "a module"
         elif buffers is not None and _is_registered(old):
             wanted, hint = "an nn.Parameter", "\nhint: copy_() writes new values into the parameter"
-        elif (buffers is None or name in buffers) and not isinstance(value, Tensor):
+        elif buffers is None:
+            if isinstance(value, (int, float)) and old.dtype.is_float and is_parameter(old):
+                wanted = "a tensor"
+        elif name in buffers and not isinstance(value, Tensor):
             wanted = "a tensor"
         if wanted:
             own = f"{type(self).__name__}.{name}"

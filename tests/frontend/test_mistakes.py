@@ -351,6 +351,11 @@ def test_what_may_stand_for_a_parameter_a_module_or_a_buffer_does():
     assert [(name, t.shape) for name, t in own.named_buffers()] == [("mean", (2,))]
     own.weight = None
     assert list(own.parameters()) == []
+    own.loss = Tensor(0.0)
+    own.loss = 0.5  # a plain attribute
+    plain = _Misspelt.__new__(_Misspelt)  # without super().__init__()
+    plain.state = Tensor.ones(2)
+    plain.state = (Tensor.ones(2), Tensor.ones(2))
     with pytest.raises(UsageError, match=r"^Module defines no forward\(\)$"):
         nn.Module()()
 
