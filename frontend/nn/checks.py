@@ -102,8 +102,8 @@ def check_values(layer: object, x: Tensor, groups: int) -> None:
     """Raise `UsageError` where each of the `groups` normalised by its own statistics has one value alone."""
     if x.numel() == groups > 0:
         raise UsageError(
-            f"{type(layer).__name__}: the statistics of one value are no statistics, wanted more of each, "
-            f"saw the input {x.shape}\nhint: eval() lets a batch norm use its running statistics"
+            f"{type(layer).__name__}: wanted more than one value for each mean and variance, saw one value "
+            f"in the input {x.shape}\nhint: eval() lets a batch norm use its running statistics"
         )
 
 

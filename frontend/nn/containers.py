@@ -1,6 +1,6 @@
 """Modules that contain others, and lists and dictionaries of parameters.
 
-What is put into one is checked or made a parameter, however it is put there.
+Modules that are put into one are checked; tensors become parameters.
 
 Not here: the base of modules (`module`). Next: `layers`.
 """
@@ -203,6 +203,10 @@ class Named(Module, dict[str, Any]):
         """Set items by name, of a mapping or of pairs."""
         for name, value in dict(items, **names).items():
             self[name] = value
+
+    def __ior__(self, items: Any) -> Self:  # type: ignore[misc, override]  # as above
+        self.update(items)
+        return self
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Return the item of a name, after setting it to `default` if there is none."""
