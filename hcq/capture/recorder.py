@@ -24,7 +24,7 @@ from hcq.capture.log import CaptureLog, digest, encode, pack
 from hcq.commands import Barrier, Command, Exec, Scope
 from hcq.errors import FaultReport
 from hcq.hardware import BufferSpec
-from hcq.memory import Buffer, Owner
+from hcq.memory import CLOSED, Buffer, Owner
 from hcq.params import Expr, Param, Value, as_expr
 from hcq.process import OpenQueue
 from hcq.program import ArgKind, KernArgs, Program
@@ -141,7 +141,7 @@ class Recorder(Validator):
         with self._log.lock:
             for memory in list(self._log.memories.values()):
                 buffer = memory.buffer()
-                if memory.changed and buffer is not None and not buffer.closed:
+                if memory.changed and buffer is not None and buffer.va is not CLOSED:
                     self._record_changes(buffer, memory, held=True)
             self._log.write("set", signal=self._signal(signal), value=value - signal.base)
 

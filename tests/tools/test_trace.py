@@ -252,6 +252,16 @@ def test_a_program_goes_on_where_its_capture_cannot_be_written():
             assert buffer.host()[0] == 7
 
 
+def test_the_host_sets_a_signal_after_another_device_was_closed(tmp_path: Path):
+    with override(capture=str(tmp_path / "run.jsonl")), hcq.open("cpu") as device:
+        with hcq.open("cpu") as closed:
+            left = closed.alloc(BYTES, SHARED)  # it has no memory any more, but it exists
+            left.host()[0] = 7
+        gate = device.signal(host_set=True)
+        gate.value = 1
+        assert gate.value == 1
+
+
 def test_a_forked_child_writes_a_capture_of_its_own(tmp_path: Path):
     file = tmp_path / "run.jsonl"
     program = (
