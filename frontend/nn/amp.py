@@ -93,8 +93,8 @@ class GradScaler:
         self.scale_ = Tensor([float(first)], device=device, requires_grad=False)
         self.good = Tensor([0.0], device=device, requires_grad=False)
         """Steps in a row that were not skipped."""
-        self.found: list[Tensor] = []
-        """For each step since the last `update`, a bool tensor: whether all gradients were finite."""
+        self.found: dict[int, Tensor] = {}
+        """id of each optimiser that stepped since the last `update` -> whether all gradients were finite."""
         self.unscaled: dict[int, Tensor] = {}
         """id of an optimiser whose gradients `unscale_` has divided -> whether all are finite."""
 
@@ -105,12 +105,15 @@ class GradScaler:
     def unscale_(self, optimiser: Optimizer) -> None:
         """Divide the gradients of an optimiser by the scale before its step, so that they can be clipped.
 
-        Raises `UsageError` when it is called twice before a step, and as `Optimizer.gradients`.
+        Raises `UsageError` when it is called twice before a step, or after one before `update`, and as
+        `Optimizer.gradients`.
         """
         if not self.enabled:
             return
         if id(optimiser) in self.unscaled:
             raise UsageError("unscale_: the gradients of this optimiser were divided already; call step()")
+        if id(optimiser) in self.found:
+            raise UsageError("GradScaler: this optimiser has taken a step since the last update(); call it")
         inverse = 1 / self.scale_
         finite: Tensor | None = None
         for p, g in zip(optimiser.params, optimiser.gradients(), strict=True):
@@ -139,7 +142,7 @@ class GradScaler:
             optimiser.launch_step(finite)
         finally:
             optimiser.guard = None
-        self.found.append(finite)
+        self.found[id(optimiser)] = finite
 
     def update(self) -> None:
         """Set the scale for the next step. Raises `UsageError` without a step since the last update."""
@@ -147,10 +150,10 @@ class GradScaler:
             return
         if not self.found:
             raise UsageError("GradScaler.update: wanted a step() since the last update, there was none")
-        finite = self.found[0]
-        for other in self.found[1:]:
+        finite, *others = self.found.values()
+        for other in others:
             finite = finite & other
-        self.found = []
+        self.found = {}
         good = finite.where(self.good + 1, 0.0)
         grown = good >= self.interval
         scale = finite.where(grown.where(self.scale_ * self.growth, self.scale_), self.scale_ * self.backoff)

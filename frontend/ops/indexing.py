@@ -168,7 +168,7 @@ def unmasked(x: TensorBase, key: Any) -> Any:
     if not any(is_mask(p, x) for p in parts):
         return key
     shape = x.expr.shape
-    ranks = [len(p.expr.shape) if is_mask(p, x) else int(p is not None and p is not Ellipsis) for p in parts]
+    ranks = [_rank(p, x) for p in parts]
     found: list[Any] = []
     axis = 0
     for p, rank in zip(parts, ranks, strict=True):
@@ -181,10 +181,33 @@ def unmasked(x: TensorBase, key: Any) -> Any:
     return tuple(found)
 
 
+def with_places(x: TensorBase, key: Any) -> tuple[Shape, Any]:
+    """Return the shape of x with an axis of size 1 for each bool and mask of shape () of a key, and the key.
+
+    There each of them selects the only element, or none.
+    """
+    parts = key if key.__class__ is tuple else (key,)
+    scalars = [p.__class__ is bool or (is_mask(p, x) and not p.expr.shape) for p in parts]
+    if True not in scalars:
+        return x.expr.shape, key
+    ranks = [0 if scalar else _rank(p, x) for p, scalar in zip(parts, scalars, strict=True)]
+    shape, rest, axis = list(x.expr.shape), list(parts), 0
+    for i, p in enumerate(parts):
+        if scalars[i]:
+            shape.insert(axis, 1)
+            known = part_of_data([0] * p, dtypes.int64, x.expr.device) if p.__class__ is bool else None
+            rest[i] = apply(Ops.RESHAPE, (1,), p) if known is None else x.of_part(known)
+        axis += max(0, len(x.expr.shape) - sum(ranks)) if p is Ellipsis else scalars[i] + ranks[i]
+    return tuple(shape), tuple(rest)
+
+
+def _rank(part: Any, x: TensorBase) -> int:
+    """Return how many axes a part of a key covers, 0 for `...`."""
+    return len(part.expr.shape) if is_mask(part, x) else int(part is not None and part is not Ellipsis)
+
+
 def _check(mask: TensorBase, shape: Shape, axis: int) -> None:
     own = mask.expr.shape
-    if not own:
-        raise UsageIndexError("a mask of shape () names no axis: wanted it alone, as x[mask]")
     if own != shape[axis : axis + len(own)]:
         raise UsageIndexError(
             f"a mask of shape {own} at axis {axis} of {shape}: wanted {shape[axis : axis + len(own)]}"
@@ -317,10 +340,8 @@ def _item(self: T, key: Any) -> tuple[T, bool]:
     """Return self[key], and whether it is a view: it does not depend on values of tensors."""
     if key.__class__ is not int and _is_symbolic(key):
         return _symbolic_item(self, key), False
-    key = with_tensors(self, key)
-    if key.__class__ is self.__class__ and not key.expr.shape and is_mask(key, self):
-        self = apply(Ops.RESHAPE, (1, *self.expr.shape), self)
-        key = apply(Ops.RESHAPE, (1,), key)
+    shape, key = with_places(self, with_tensors(self, key))
+    self = apply(Ops.RESHAPE, shape, self)
     x, key = take_moving(self, unmasked(self, key))
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
     if tensors:

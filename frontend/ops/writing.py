@@ -35,6 +35,7 @@ from frontend.evaluation.constants import (
     suited,
 )
 from frontend.evaluation.limits import refuse_known
+from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite
 from frontend.evaluation.views import detach, link_of
 from frontend.ops.casts import cast
@@ -57,6 +58,7 @@ from frontend.ops.indexing import (
     place_at,
     refuse_outside,
     unmasked,
+    with_places,
     with_tensors,
     wrapped,
 )
@@ -101,6 +103,10 @@ def written(self: T, key: Any, value: Any) -> T:
         if prod(own) == 1 or set(own[: max(0, len(own) - len(self.expr.shape) + len(key.expr.shape))]) <= {1}:
             where_true: T = _written_where(self, key, self.operand(value))
             return where_true
+    shape, key = with_places(self, key)
+    if shape != self.expr.shape:
+        found_there: T = reshape(written(reshape(self, shape), key, value), self.expr.shape)
+        return found_there
     key = unmasked(self, key)
     moving, key = moving_parts(key, self.expr.shape)
     entries, tensors = entries_of(key, self.expr.shape, self.__class__)
@@ -392,19 +398,33 @@ def put(self: T, index: T, source: T, accumulate: bool = False) -> T:  # noqa: F
     return reshape(done, self.expr.shape)
 
 
-@composite
+@converting
 def masked_scatter(self: T, mask: T, source: T) -> T:
     """Return self with the elements of the source, in order, where a bool mask is true.
 
-    self and mask broadcast. If the source has fewer elements than the mask is true, the others become 0; an
-    empty source changes nothing. Raises `UsageTypeError` for a mask that is not bool, `UsageError` for a
-    source of another dtype.
+    self and mask broadcast. A source with fewer elements than places raises `UsageError` where the mask is
+    true at more places: the mask is computed. Inside a captured function these places become 0. Raises
+    `UsageTypeError` for a mask that is not bool, `UsageError` for a source of another dtype.
     """
     if mask.expr.dtype is not dtypes.bool:
         raise UsageTypeError(f"masked_scatter: wanted a bool mask, saw {mask.expr.dtype.name}; compare it")
     if source.expr.dtype is not self.expr.dtype:
         raise UsageError(f"masked_scatter: source {source.expr.dtype.name}, self {self.expr.dtype.name}")
     shape = broadcast((self.expr.shape, mask.expr.shape), "masked_scatter")
+    count = prod(source.expr.shape)
+    if count < prod(shape) and CAPTURE.now is None:
+        every: Any = mask
+        places = int(every.numpy().sum()) * (prod(shape) // prod(mask.expr.shape))
+        if places > count:
+            raise UsageError(
+                f"masked_scatter: the mask is true at {places} places, the source has {count} elements"
+            )
+    found: T = _scattered(self, mask, source, shape)
+    return found
+
+
+@composite
+def _scattered(self: T, mask: T, source: T, shape: Shape) -> T:
     x, wanted = expand(self, shape), expand(mask, shape)
     count = prod(source.expr.shape)
     if not prod(shape) or not count:

@@ -27,6 +27,7 @@ from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting, n
 from frontend.assignment import update
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes
+from frontend.evaluation.base import TensorBase
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.history import realize_beside
 from frontend.evaluation.plan import CAPTURE
@@ -491,12 +492,20 @@ class Optimizer(ABC):
             )
         found = [cast("Tensor | None", grad_state.grad_for_step(p)) for p in self.params]
         if all(g is None for g in found):
+            found = [cast("Tensor | None", g) for g in self._left()]
+        if all(g is None for g in found):
             raise UsageError(
                 f"none of {len(found)} parameters, such as {described(self.params[0])}, has a gradient\n"
                 "hint: call backward() on a loss that depends on them; a tensor realized in between cuts the "
                 "graph"
             )
         return [g if g is None else stopped(g) for g in found]
+
+    def _left(self) -> list[TensorBase | None]:
+        """Return the gradients of all parameters; if none is new, outside of captures, the last step's."""
+        found = [grad_state.grad_of(p) for p in self.params]
+        again = CAPTURE.now is None and all(g is None for g in found)
+        return [grad_state.grad_from_outside(p) for p in self.params] if again else found
 
     def schedule_step(self) -> list[Tensor]:
         """Assign new values to parameters and state, without computing them, and remove the gradients.
@@ -523,6 +532,7 @@ class Optimizer(ABC):
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Update the parameters in one launch; their gradients can be read until the next `backward`.
 
+        A second step without a `backward` in between, outside of captures, uses the same gradients again.
         A closure, which computes the loss and its gradients, is called first, and its result is returned;
         without one the result is None. Raises as `gradients`, and nothing is changed then; `UsageTypeError`
         for a closure that cannot be called; and as `Tensor.realize`.
@@ -538,7 +548,7 @@ class Optimizer(ABC):
 
         Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
         """
-        kept = [] if CAPTURE.now is not None else [grad_state.grad_of(p) for p in self.params]
+        kept = [] if CAPTURE.now is not None else self._left()
         # What the program changed in place; its gradients go on.
         foreign = [t for t in pending() if t.expr.device == self.device]
         found = [cast("Tensor", g) for g in kept if g is not None]

@@ -484,16 +484,29 @@ class ReduceLROnPlateau(Schedule):
         return [float(group.lr.item()) for group in self.optimizer.param_groups]
 
 
-def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0) -> Tensor:
-    """Scale gradients so that the `norm_type`-norm of all their elements is at most `max_norm`.
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    foreach: bool | None = None,  # noqa: FBT001 - as above; without effect
+) -> Tensor:
+    """Scale gradients so that the `norm_type`-norm of all their elements is at most `max_norm`, or infinity.
 
-    Return the norm before. Nothing is computed, so it may be captured with the step. Raises `UsageError` when
-    no parameter has a gradient, and for a negative max_norm; `UsageTypeError` for no tensors.
+    Return the norm before. Nothing is computed, so it may be captured with the step; with
+    `error_if_nonfinite` the norm is read, and one that is not finite raises `UsageError`. So do no gradient
+    at all, and a negative max_norm; `UsageTypeError` for no tensors.
     """
+    del foreach
     every = _with_gradients(parameters)
+    most = max_norm if max_norm == math.inf else number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
     norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
     total = Tensor.cat(norms).norm(norm_type)
-    scale = (number_within("clip_grad_norm_, max_norm", max_norm, 0.0) / (total + 1e-6)).minimum(1.0)
+    if flag(error_if_nonfinite, "clip_grad_norm_, error_if_nonfinite"):
+        refuse("clip_grad_norm_ with error_if_nonfinite inside a captured function: replays would not check")
+        if not math.isfinite(total.item()):
+            raise UsageError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
+    scale = (most / (total + 1e-6)).minimum(1.0)
     for t in every:
         if t.grad is not None:
             t.grad = t.grad.detach() * scale.cast(t.dtype)

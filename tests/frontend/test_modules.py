@@ -131,6 +131,18 @@ def test_clipping_scales_gradients_to_the_norm():
         nn.clip_grad_norm_([Tensor([1.0])], 1.0)
 
 
+def test_clipping_to_an_infinite_norm_passes_on_what_is_no_number():
+    w = Tensor([3.0, 4.0], requires_grad=True)
+    w.grad = Tensor([3.0, 4.0])
+    assert (nn.clip_grad_norm_([w], float("inf")).item(), w.grad.tolist()) == (5.0, [3.0, 4.0])
+    w.grad = Tensor([1.0, float("nan")])
+    with pytest.raises(UsageError, match="norm of the gradients is nan"):
+        nn.clip_grad_norm_([w], 1.0, error_if_nonfinite=True)
+    assert w.grad.tolist()[0] == 1.0
+    nn.clip_grad_norm_([w], float("inf"))
+    assert np.isnan(w.grad.numpy()).all()
+
+
 def test_no_grad_cuts_what_is_computed_inside():
     w = Tensor([2.0, 3.0], requires_grad=True)
     with Tensor.no_grad():

@@ -24,7 +24,7 @@ def test_a_step_is_one_launch_with_the_loss():
     assert loss.is_realized
 
 
-def test_a_step_uses_gradients_once_and_leaves_them_to_be_read():
+def test_a_second_step_uses_the_same_gradients_and_leaves_them_to_be_read():
     w = Tensor([1.0])
     opt = nn.optim.SGD([w], 0.1)
     with pytest.raises(UsageError, match=r"none of 1 parameters.*has a gradient"):
@@ -36,6 +36,9 @@ def test_a_step_uses_gradients_once_and_leaves_them_to_be_read():
     opt.step()
     assert w.grad is not None
     assert (w.grad.item(), w.item()) == (2.0, pytest.approx(0.8))
+    opt.step()
+    assert (w.grad.item(), w.item()) == (2.0, pytest.approx(0.6))
+    opt.zero_grad()
     with pytest.raises(UsageError, match="has a gradient"):
         opt.step()
     (w * 3).sum().backward()

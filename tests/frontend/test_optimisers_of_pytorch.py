@@ -176,6 +176,8 @@ def test_gradients_are_unscaled_once_before_clipping():
     nn.clip_grad_norm_([w], 1.0)
     scaler.step(optimiser)
     np.testing.assert_allclose(w.numpy(), [2.4, 3.2], rtol=1e-5)
+    with pytest.raises(UsageError, match=r"since the last update"):
+        scaler.step(optimiser)
     scaler.update()
     with pytest.raises(UsageError, match="no"):
         scaler.update()
