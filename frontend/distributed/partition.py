@@ -48,6 +48,8 @@ class Partition:
         self.count = len(self.names)
         self._values: dict[Part, Value] = {}
         self._placed: dict[tuple[int, TensorLayout], tuple[Value, Value]] = {}
+        self._late = 0
+        """The level of the operation whose sources are being placed."""
 
     def input(self, leaf: int, layout: TensorLayout, shape: Shape, dtype: DType) -> Value:
         """Return a joint leaf as a value."""
@@ -78,7 +80,10 @@ class Partition:
             if waiting:
                 stack += waiting
                 continue
-            self._values[node] = self._apply(e, [self._values[s] for s in under])
+            sources = [self._values[s] for s in under]
+            self._late = max([self.parts.level(p) for v in sources for p in v.parts], default=0)
+            self._values[node] = self._apply(e, sources)
+            self._late = 0
         return self._values[root]
 
     def _apply(self, e: Any, sources: list[Value]) -> Value:
@@ -108,7 +113,7 @@ class Partition:
             own = [v.parts[d] for v in sources]
             level = max(map(self.parts.level, own))
             own = [
-                self.parts.leaf_of(d, p) if self.parts.level(p) < level and self.parts.heavy(p) else p
+                self.parts.kept(d, p) if self.parts.level(p) < level and self.parts.heavy(p) else p
                 for p in own
             ]
             parts.append(join(e.op, arg(d) if callable(arg) else arg, *own))
@@ -147,7 +152,7 @@ class Partition:
         if v.layout == WHOLE:
             return v
         if v.layout.pending is None:
-            return self._remembered(v, WHOLE, lambda: self._moved(v, WHOLE))
+            return self._gathered(v, WHOLE)
         return self._remembered(v, WHOLE, lambda: self._all_reduced(v))
 
     def divided(self, v: Value, layout: TensorLayout) -> Value:
@@ -158,15 +163,47 @@ class Partition:
             return self._remembered(v, layout, lambda: self._reduce_scattered(v, layout))
         if v.layout.axis is None:
             return self._remembered(v, layout, lambda: self._cut_out(v, layout))
-        return self._remembered(v, layout, lambda: self._moved(v, layout))
+        return self._gathered(v, layout)
+
+    def _gathered(self, v: Value, layout: TensorLayout) -> Value:
+        """Return a divided value whole, or divided otherwise.
+
+        What only repeats elements moves before it repeats them. Large parts of inputs are moved just before
+        the operation that needs them, and again for a later one, so that few of them are there at a time.
+        """
+        if v.repeats is not None:
+            return self._repeated(v, layout)
+        found = self._placed.get((id(v), layout))
+        if found is not None and v.dtype.itemsize * prod(v.shape) < ONE_SHOT:
+            return found[1]
+        level = max(map(self.parts.level, v.parts))
+        if level or self._late == 0 or v.dtype.itemsize * prod(v.shape) < ONE_SHOT:
+            return self._remembered(v, layout, lambda: self._moved(v, layout))
+        after = self._late + 1  # the level between reduces what the last one sent, and releases it
+        if found is None or max(map(self.parts.level, found[1].parts)) != after + 1:
+            found = self._placed[id(v), layout] = v, self._moved(v, layout, after)
+        return found[1]
+
+    def _repeated(self, v: Value, layout: TensorLayout) -> Value:
+        """Return the expansion of a value that is moved itself."""
+        source = v.repeats
+        assert source is not None, v
+        axis = layout.axis
+        kept = axis is not None and source.shape[axis] == v.shape[axis]
+        parts = (self.divided(source, layout) if kept else self.whole(source)).parts
+        shapes = [layout.shape_on(d, v.shape) for d in range(self.count)]
+        made = [join(Ops.EXPAND, shape, p) for shape, p in zip(shapes, parts, strict=True)]
+        return Value(layout, tuple(made), v.shape, v.dtype)
 
     def _cut_out(self, v: Value, layout: TensorLayout) -> Value:
         assert layout.axis is not None, layout
         parts = [piece_of(p, layout.axis, *layout.bounds[d]) for d, p in enumerate(v.parts)]
         return Value(layout, tuple(parts), v.shape, v.dtype)
 
-    def _moved(self, v: Value, layout: TensorLayout) -> Value:
+    def _moved(self, v: Value, layout: TensorLayout, after: int = 0) -> Value:
         """Return a divided value whole, or divided otherwise: each device copies the elements it needs.
+
+        They are copied after level `after`, or later.
 
         The divided axis is made the first one, so that what a device sends to another is one range of memory.
         """
@@ -180,7 +217,7 @@ class Partition:
             if layout.axis == axis:  # the same axis at other places: all of it, then the cut
                 shape = v.shape
             row = prod([n for i, n in enumerate(shape) if i != axis]) * v.dtype.itemsize
-            pieces, top = [], 0
+            pieces, top = [], after
             for source, p in enumerate(v.parts):
                 begin, end = v.layout.bounds[source]
                 if begin == end:

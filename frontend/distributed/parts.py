@@ -17,6 +17,7 @@ from frontend.evaluation.expr import (
     PARAM,
     Part,
     inside,
+    join,
     leaf_expr,
 )
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
@@ -37,6 +38,8 @@ class Value:
     """The expression of each device, over numbers of memory (`Parts`)."""
     shape: Shape
     dtype: DType
+    repeats: Value | None = None
+    """The divided value of which this is an expansion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +111,8 @@ class Parts:
 
     def cut(self, device: int, part: Part) -> tuple[int, int]:
         """Return (memory, level) with the elements of a part, row-major: computed in its level if needed."""
-        e, leaves = part
         level = self.level(part)
-        while e.op is Ops.RESHAPE:
-            e, leaves = inside((e, leaves))
+        e, leaves = _unmoved(part)
         if e.op is PARAM:
             return leaves[0], level
         found = self._cut.get((device, (e, leaves)))
@@ -125,17 +126,35 @@ class Parts:
         number, _ = self.cut(device, part)
         return leaf_expr(part[0].shape, part[0].dtype, self.names[device]), (number,)
 
+    def kept(self, device: int, part: Part) -> Part:
+        """Return a part with what it repeats, permutes or reshapes as memory of its level."""
+        e = part[0]
+        if e.op in {Ops.EXPAND, Ops.PERMUTE, Ops.RESHAPE}:
+            return join(e.op, e.arg, self.kept(device, inside(part)))
+        return part if e.op is PARAM else self.leaf_of(device, part)
+
     def taken(self, part: Part) -> int | None:
         """Return the memory of a part that is all that copies wrote into it, and is read by no other device.
 
         The caller becomes its owner; another call for it returns None.
         """
-        e, leaves = part
-        while e.op is Ops.RESHAPE:
-            e, leaves = inside((e, leaves))
+        e, leaves = _unmoved(part)
         if e.op is not PARAM or leaves[0] in self._sent or not self._received.pop(leaves[0], 0):
             return None
         return int(leaves[0])
+
+    def last_reads(self, parts: Sequence[tuple[int, Part]]) -> dict[int, int]:
+        """Return for each memory the first level in which nothing of earlier levels is left to read it.
+
+        It is read by `parts`, each in its level, by the intermediate outputs, and by copies.
+        """
+        found: dict[int, int] = {}
+        cuts = [(level, part) for (level, _), made in self._cuts.items() for part, _, _ in made]
+        reads = [(level, i) for level, part in (*parts, *cuts) for i in part[1]]
+        reads += [(level + 1, x.source_memory) for level, made in self._exchanges.items() for x in made]
+        for level, number in reads:
+            found[number] = max(found.get(number, 0), level)
+        return found
 
     def heavy(self, part: Part) -> bool:
         """Return whether an expression contains an operation of `HEAVY`."""
@@ -158,3 +177,16 @@ class Parts:
         self._exchanges.setdefault(level, []).append(
             PlannedCopy(*source, target[0], target[1], target[3], size, target[2], source[1] in self._inputs)
         )
+
+
+def _unmoved(part: Part) -> Part:
+    """Return the part without operations that change its shape and no order of elements."""
+    while part[0].op is Ops.RESHAPE or (part[0].op is Ops.PERMUTE and _in_order(part[0])):
+        part = inside(part)
+    return part
+
+
+def _in_order(e: Any) -> bool:
+    """Return whether a permutation moves axes of one element only."""
+    long = [axis for axis in e.arg if e.src[0].shape[axis] != 1]
+    return long == sorted(long)

@@ -6,14 +6,15 @@ values of earlier launches, and bytes received from other devices. A node has a 
 exchanges before it. Level k of a plan is one launch on each device, followed by the k-th exchange of copies.
 The queues wait for each other by points; the host submits all levels and waits for none.
 
-What is stored in place is stored in the last level, after all that reads the old contents.
+What is stored in place is stored in its level, or in a later one, after all that reads the old contents.
+Memory between levels is released after the last level that uses it.
 
 Not here: kernels and their launch on one device (`frontend.evaluation.plan`). Next: `partition`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
@@ -73,6 +74,8 @@ class MeshSteps:
     levels: tuple[tuple[tuple[DeviceLaunch, ...], tuple[PlannedCopy, ...]], ...]
     outputs: dict[int, MeshOutput]
     """Number of an output with new memory -> what it is."""
+    dead: tuple[tuple[int, ...], ...]
+    """The memory that nothing uses after each level."""
 
 
 class MeshLaunch:
@@ -122,7 +125,7 @@ class MeshLaunch:
 
     def _run(self, steps: MeshSteps, inputs: list[Spread], outs: list[Spread]) -> None:
         memory = {number: inputs[i].parts[d] for number, i, d in steps.inputs}
-        for launches, exchanges in steps.levels:
+        for (launches, exchanges), dead in zip(steps.levels, steps.dead, strict=True):
             for launch in launches:
                 launch.run(memory)
             for exchange in exchanges:
@@ -130,6 +133,8 @@ class MeshLaunch:
                     target = self.device.devices[exchange.target]
                     memory[exchange.target_memory] = target.alloc(exchange.target_bytes, label="received")
             self.device.transport.run([exchange.of(memory, DeviceCopy) for exchange in exchanges])
+            for number in dead:
+                del memory[number]
         for n, out in steps.outputs.items():
             home = self.homes[n]
             made = outs[self.stored.index(n)] if home < 0 else inputs[home]
@@ -146,17 +151,19 @@ class MeshLaunch:
         ]
         last = max([rules.parts.level(p) for v in values for p in v.parts], default=0)
         last = max(last, rules.parts.levels - 1)
-        wanted, outputs = self._outputs(rules, values, layouts, inputs, last)
+        wanted, outputs = self._outputs(rules, values, layouts, inputs)
         levels = []
         for level in range(last + 1):
             launches = [
                 _launch(mesh, d, wanted.get((level, d), []) + rules.parts.cuts(level, d))
                 for d in range(len(mesh.devices))
             ]
-            levels.append(
-                (tuple([x for x in launches if x is not None]), tuple(rules.parts.exchanges(level)))
-            )
-        return MeshSteps(tuple(rules.parts.given), tuple(levels), outputs)
+            exchanges = rules.parts.exchanges(level)
+            made, given = [[x for x in exchanges if x.kept is kept] for kept in (False, True)]
+            levels.append((tuple([x for x in launches if x is not None]), tuple(made)))
+            if given:  # later, as what was made is released by then
+                levels.append(((), tuple(given)))
+        return MeshSteps(tuple(rules.parts.given), tuple(levels), outputs, _dead(levels, outputs))
 
     def _inputs(self, rules: Partition, layouts: Sequence[TensorLayout | None]) -> list[Value | None]:
         """Return each joint leaf as a value; None for memory without contents."""
@@ -188,31 +195,55 @@ class MeshLaunch:
 
     def _outputs(
         self, rules: Partition, values: list[Value], layouts: Sequence[TensorLayout | None],
-        inputs: list[Value | None], last: int,
+        inputs: list[Value | None],
     ) -> tuple[dict[tuple[int, int], list[Any]], dict[int, MeshOutput]]:  # fmt: skip
         """Return (level, device) -> outputs as (part, memory, home memory), and those with new memory."""
         wanted: dict[tuple[int, int], list[Any]] = {}
         outputs: dict[int, MeshOutput] = {}
+        stores = [
+            (d, part, cast("Value", inputs[home]).parts[d][1][0])
+            for v, home in zip(values, self.homes, strict=True)
+            if home >= 0 and layouts[home] is not None
+            for d, part in enumerate(v.parts)
+        ]
         for n, (v, home) in enumerate(zip(values, self.homes, strict=True)):
-            stores = home >= 0 and layouts[home] is not None
+            if home >= 0 and layouts[home] is not None:
+                continue
             numbers = []
             for d, part in enumerate(v.parts):
-                if stores:
-                    target = inputs[home]
-                    assert target is not None  # it has a layout
-                    store = target.parts[d][1][0]
-                    if rules.parts.level(part) < last:
-                        part = rules.parts.leaf_of(d, part)  # noqa: PLW2901 - computed earlier
-                    wanted.setdefault((last, d), []).append((part, -1, store))
-                elif (received := rules.parts.taken(part)) is not None:
+                if (received := rules.parts.taken(part)) is not None:
                     numbers.append(received)
                 else:
                     number = rules.parts.new(rules.parts.level(part) + 1)
                     wanted.setdefault((rules.parts.level(part), d), []).append((part, number, -1))
                     numbers.append(number)
-            if not stores:
-                outputs[n] = MeshOutput(v.layout, tuple(numbers), v.shape, v.dtype.itemsize)
+            outputs[n] = MeshOutput(v.layout, tuple(numbers), v.shape, v.dtype.itemsize)
+        read = rules.parts.last_reads([
+            *[(level, part) for (level, _), parts in wanted.items() for part, _, _ in parts],
+            *[(rules.parts.level(part), part) for _, part, _ in stores],
+        ])
+        for d, part, store in stores:
+            level = max(rules.parts.level(part), read.get(store, 0))
+            if rules.parts.level(part) < level:
+                part = rules.parts.leaf_of(d, part)  # noqa: PLW2901 - computed earlier
+            wanted.setdefault((level, d), []).append((part, -1, store))
         return wanted, outputs
+
+
+def _dead(levels: Sequence[Any], outputs: Mapping[int, MeshOutput]) -> tuple[tuple[int, ...], ...]:
+    """Return for each level the memory that is used in it, in no later one, and is of no output."""
+    last: dict[int, int] = {}
+    for level, (launches, exchanges) in enumerate(levels):
+        for launch in launches:
+            last |= dict.fromkeys([*launch.reads, *[number for _, number in launch.makes]], level)
+        for x in exchanges:
+            last |= {x.source_memory: level, x.target_memory: level}
+    kept = {number for out in outputs.values() for number in out.memory}
+    dead: list[list[int]] = [[] for _ in levels]
+    for number, level in last.items():
+        if number not in kept:
+            dead[level].append(number)
+    return tuple([tuple(numbers) for numbers in dead])
 
 
 def _launch(mesh: MeshMembers, device: int, wanted: list[Any]) -> DeviceLaunch | None:

@@ -11,6 +11,7 @@ Not here: the exchanges (`partition`). Next: `frontend.evaluation.expr`, the ope
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -72,7 +73,8 @@ def _expand(on: Partition, e: Any, sources: list[Value]) -> Value | None:
     assert layout.axis is not None, layout
     if sources[0].shape[layout.axis] != e.shape[layout.axis]:
         return None
-    return on.on_each(e, sources, layout, lambda d: layout.shape_on(d, e.shape))
+    made = on.on_each(e, sources, layout, lambda d: layout.shape_on(d, e.shape))
+    return replace(made, repeats=sources[0])
 
 
 def _reshape(on: Partition, e: Any, sources: list[Value]) -> Value | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of, shards
 from frontend.evaluation.plan import PLANS
+from tests.children import ROOT, environment
 from tests.frontend.meshes import (
     CPUS,
     closed,  # noqa: F401 - a fixture
@@ -146,6 +149,7 @@ def test_a_fully_sharded_block_equals_one_device(alone: Any):
 def used(names: Sequence[str]) -> list[int]:
     """Return the bytes that buffers take on each device, without plans, which keep those of a launch."""
     Device[",".join(names)].launches.clear()
+    PLANS._measure()  # drops what plans that a captured function keeps have bound
     for name in names:
         PLANS.drop(Device[name].name)
         Device[name].synchronize()
@@ -175,6 +179,91 @@ def test_memory_of_a_fully_sharded_model_is_divided(count: int):
     for all_, part in zip(replicated, divided, strict=True):
         assert all_ >= 4 * 4 * (width * width + width)
         assert part <= all_ / count + 8192
+
+
+LAYERS, SIDE, BATCH = 8, 120, 4
+LAYER = 8 * (SIDE * SIDE + SIDE)
+"""Bytes of the weights and biases of a layer, in float64."""
+
+
+class Layers:
+    """Equal linear layers, each with a relu, and a step of Adam in float64 on one batch."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        Tensor.manual_seed(4)
+        made = [f for _ in range(LAYERS) for f in (nn.Linear(SIDE, SIDE), nn.ReLU())]
+        self.net = nn.Sequential(*made).double()
+        self.x = Tensor(numbers((BATCH, SIDE)))
+        if devices:
+            self.net.to(",".join(devices))
+            divide_all(self.net, devices)
+            self.x = self.x.shard(devices)
+        self.adam = optim.Adam(self.net.parameters(), lr=1e-3)
+
+    def step(self) -> Tensor:
+        loss = (self.net(self.x) - 1).square().mean()
+        self.adam.zero_grad()
+        loss.backward()
+        self.adam.step()
+        return loss.detach()
+
+    def run(self, how: Callable[[Any], Any]) -> list[Any]:
+        """Return the losses of five steps, then the parameters."""
+        step = how(self.step)
+        losses = [step().item() for _ in range(5)]
+        return [losses, *[p.numpy() for p in self.net.parameters()]]
+
+
+@pytest.fixture(scope="module")
+def layers_alone() -> list[Any]:
+    """What the layers give on one device."""
+    return Layers(()).run(TinyJit)
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.landing)])
+def test_fully_sharded_layers_equal_one_device_and_move_the_fewest_bytes(count: int, layers_alone: list[Any]):
+    """Weights are gathered forward and, but for the first layer, backward; gradients are reduced once."""
+    devices = CPUS[:count]
+    transport = Device[",".join(devices)].transport
+    before = transport.peer_bytes
+    same(Layers(devices).run(lambda fn: fn), layers_alone)
+    weights, biases = 8 * SIDE * SIDE * (3 * LAYERS - 1), 8 * SIDE * 2 * LAYERS
+    losses = count * 8
+    assert transport.peer_bytes - before == 5 * (count - 1) * (weights + biases + losses)
+
+
+def memory_of_layers(devices: Sequence[str]) -> list[int]:
+    """Return the bytes that tensors and temporaries take on each device, once a captured step has run."""
+    layers = Layers(devices)
+    layers.run(TinyJit)
+    used(devices)
+    found = []
+    for name in devices:
+        owners = {label: size for label, size, _ in Device[name].hcq.memory().owners}
+        found.append(sum([owners.get(label, 0) for label in ("without a label", "received", "scratch")]))
+    return found
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.landing)])
+def test_a_captured_fully_sharded_step_keeps_no_more_than_two_layers_whole(count: int):
+    """They are the gradient of a layer, the parts of it from other devices, and the layer's new part.
+
+    All else is 1/n of the parameters and of two moments, and activations. Counted in a process of its own,
+    whose devices have no memory of other launches; that of temporaries is rounded up to a power of two.
+    """
+    program = f"""if True:
+        from tests.frontend.test_parallel_training import CPUS, memory_of_layers
+        print(*memory_of_layers(CPUS[:{count}]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(HCQ_CPU_DEVICES="4"), cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    activations = LAYERS * 8 * SIDE * BATCH // count
+    temporary = 1 << (2 * LAYER + activations).bit_length()
+    for size in map(int, done.stdout.split()):
+        assert size <= 3 * LAYERS * LAYER // count + temporary + 4096
 
 
 @pytest.mark.landing
