@@ -11,6 +11,7 @@ Not here: what is recorded (`frontend.capture.recording`). Next: `hcq.graph`.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -146,6 +147,48 @@ class NodeList:
             self.checks.append((one.plan.limits, tuple(reads)))
 
 
+class ForeignReads:
+    """Reads of one device's memory by nodes of other devices, for which its later writes wait.
+
+    Memory is known by its key, a temporary by its place as well: (device, first byte, byte after its last).
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[Hashable, list[GraphNode]] = {}
+        self._begins: list[int] = []
+        self._temporaries: list[tuple[int, int, Hashable]] = []
+        """(first byte, byte after the last, key) of temporaries that are read, in the order of `_begins`.
+
+        They overlap in nothing: what shares bytes with one was written after its last read.
+        """
+
+    def add(self, key: Hashable, place: tuple[int, int, int] | None, node: GraphNode) -> None:
+        """Add a read of all of some memory."""
+        if key not in self._of and place is not None:
+            at = bisect_left(self._begins, place[1])
+            self._begins.insert(at, place[1])
+            self._temporaries.insert(at, (place[1], place[2], key))
+        self._of.setdefault(key, []).append(node)
+
+    def overwritten(self, key: Hashable, place: tuple[int, int, int] | None) -> list[GraphNode]:
+        """Return the nodes that read memory which is written now, and forget them: the writer waits for them.
+
+        Later work of the device is ordered after the writer.
+        """
+        if place is None:
+            return self._of.pop(key, [])
+        first = max(bisect_right(self._begins, place[1]) - 1, 0)
+        last = bisect_left(self._begins, place[2])
+        met = [x for x in self._temporaries[first:last] if x[1] > place[1]]
+        if met:
+            del self._begins[last - len(met) : last], self._temporaries[last - len(met) : last]
+        return [node for _, _, other in met for node in self._of.pop(other)]
+
+    def all(self) -> list[GraphNode]:
+        """Return all nodes for which no writer waited yet."""
+        return [node for nodes in self._of.values() for node in nodes]
+
+
 class MeshGraph:
     """One graph of the nodes of a list, with its memory. Raises as `hcq.Graph.compile` and `Device.alloc`."""
 
@@ -161,18 +204,20 @@ class MeshGraph:
         """Temporary -> (device, first byte, byte after its last)."""
         self.reads: list[tuple[int, int]] = []
         """(parameter, device) of each parameter of the graph."""
+        self._numbers: dict[Hashable, int] = {}
+        """Memory -> the number of its parameter."""
         self.mapped: list[tuple[int, Any]] = []
         """(parameter of the graph, device that must see its buffer)."""
         self._last: dict[int, GraphNode] = {}
         self._incoming: dict[int, list[GraphNode]] = {}
-        self._foreign: dict[int, list[tuple[Hashable, GraphNode]]] = {}
-        """Device -> (its memory, the other device's node that reads it)."""
+        self._foreign = [ForeignReads() for _ in mesh.devices]
+        """For each device the reads of its memory by others' nodes."""
         self._find_memory(found.nodes, params, fixed)
         for node in found.nodes:
             self._add(node)
-        for d in sorted({*self._foreign, *self._incoming}):
-            after = [node for _, node in self._foreign.get(d, [])]
-            self._node(d, mesh.devices[d].queue.record(label="end"), after)
+        for d, reads in enumerate(self._foreign):
+            if (after := reads.all()) or d in self._incoming:
+                self._node(d, mesh.devices[d].queue.record(label="end"), after)
         self.executable = self._graph.compile()
         outputs = [(i, found.outputs[key]) for i, key in enumerate(params) if key in found.outputs]
         self.outputs = [
@@ -225,6 +270,7 @@ class MeshGraph:
             for d in range(len(devices)):
                 if (name, d) in sizes:
                     self._memory[name, d] = self._graph.param(f"b{i} of {d}", size=sizes[name, d])
+                    self._numbers[name, d] = len(self.reads)
                     self.reads.append((i, d))
         for name, spread in fixed.items():
             self._memory |= {(name, d): part for d, part in enumerate(spread.parts)}
@@ -254,12 +300,6 @@ class MeshGraph:
                 self._memory[key] = arena.view(at, own[key][0])
                 self._places[key] = d, at, at + own[key][0]
 
-    def _overlap(self, one: Hashable, other: Hashable) -> bool:
-        a, b = self._places.get(one), self._places.get(other)
-        if a is None or b is None:
-            return one == other
-        return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
-
     def _node(self, device: int, commands: Any, after: Iterable[GraphNode]) -> GraphNode:
         """Add commands to the compute queue of a device, after all copies into its memory."""
         queue = self._mesh.devices[device].queue
@@ -275,11 +315,8 @@ class MeshGraph:
 
     def _add(self, node: MeshNode) -> None:
         written = [key for key, _, writes in node.touches() if writes]
-        after = [
-            other
-            for key, other in self._foreign.get(node.device, [])
-            if any([self._overlap(key, own) for own in written])  # noqa: C419 - a list is faster
-        ]
+        foreign = self._foreign[node.device]
+        after = [other for key in written for other in foreign.overwritten(key, self._places.get(key))]
         device = self._mesh.devices[node.device]
         if node.kernels:
             self._node(node.device, self._recorded(node), after)
@@ -302,7 +339,7 @@ class MeshGraph:
             made = self._graph.add(queue, commands, after=list(dict.fromkeys(after)))
             self._incoming.setdefault(node.device, []).append(made)
         for copy in theirs:
-            self._foreign.setdefault(self._owner(copy.read), []).append((copy.read, made))
+            self._foreign[self._owner(copy.read)].add(copy.read, self._places.get(copy.read), made)
 
     def _map_sources(self, node: MeshNode) -> list[Copied]:
         """Let the device of a node of copies see what it reads of other devices; return these copies.
@@ -321,7 +358,7 @@ class MeshGraph:
             if hasattr(memory, "map_to"):
                 memory.map_to(peer.hcq)
             else:
-                self.mapped.append((self._graph.params.index(memory), peer.hcq))
+                self.mapped.append((self._numbers[copy.read], peer.hcq))
         return theirs
 
     def _owner(self, key: Any) -> int:
@@ -338,8 +375,8 @@ class MeshGraph:
 
     def _recorded(self, node: MeshNode) -> Any:
         """Return the commands of kernels, with barriers between dependent ones."""
-        places = {key: (at, end - at) for key, (_, at, end) in self._places.items()}
-        hazards = Hazards(places)
+        used = {key: self._places[key] for k in node.kernels for key in k.memory if key in self._places}
+        hazards = Hazards({key: (at, end - at) for key, (_, at, end) in used.items()})
         commands = self._mesh.devices[node.device].queue.record(label=self._label)
         for i, kernel in enumerate(node.kernels):
             if hazards.needs_barrier(kernel) and i:
