@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import pytest
 import frontend
 from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of
+from frontend.distributed.captured import ForeignReads
 from frontend.nn import functional
 from hcq.config import override
 from hcq.errors import UsageError, UsageIndexError
@@ -296,3 +297,52 @@ def test_devices_that_do_not_see_each_other_are_refused():
     total(x)
     with pytest.raises(UsageError, match=r"cannot see the memory of.*\n.*without TinyJit"):
         total(x)
+
+
+class Counted(int):
+    """A byte offset that counts comparisons."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) < int(other)
+
+    def __gt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) > int(other)
+
+
+def comparisons_of(nodes: int) -> int:
+    """Return the comparisons of offsets for temporaries that others read and later ones overwrite."""
+    reads, before = ForeignReads(), Counted.compared
+    for i in range(nodes):
+        reads.add(i, (0, Counted(i * 256), Counted(i * 256 + 256)), cast("Any", i))
+    for i in range(0, nodes, 2):  # each overwrites two
+        found = reads.overwritten(nodes + i, (0, Counted(i * 256), Counted(i * 256 + 512)))
+        assert found == cast("Any", [i, i + 1])
+    assert not reads.all()
+    return Counted.compared - before
+
+
+def test_the_nodes_that_a_write_waits_for_are_found_in_linear_time():
+    """Comparisons for each node grow with the logarithm of their number, as those of a search do."""
+    assert comparisons_of(4096) <= 2.5 * comparisons_of(2048)
+
+
+def test_a_write_waits_for_the_reads_of_all_memory_that_it_overwrites_and_of_no_other():
+    reads, open_ = ForeignReads(), list[tuple[int, int, int]]()
+    rng = np.random.default_rng(0)
+    for number in range(400):
+        begin = int(rng.integers(0, 64))
+        end = begin + int(rng.integers(1, 9))
+        met = [n for b, e, n in open_ if b < end and begin < e]
+        assert sorted(cast("Any", reads.overwritten(("t", number), (0, begin, end)))) == met
+        open_ = [x for x in open_ if x[2] not in met]
+        if rng.random() < 0.7:
+            reads.add(("t", number), (0, begin, end), cast("Any", number))
+            open_.append((begin, end, number))
+    assert sorted(cast("Any", reads.all())) == [n for _, _, n in open_]
+    reads.add("parameter", None, cast("Any", 1))
+    assert reads.overwritten("another", None) == []
+    assert reads.overwritten("parameter", None) == cast("Any", [1])
