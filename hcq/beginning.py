@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Wait, Write, operands
 from hcq.errors import UsageError, UsageTypeError
 from hcq.params import Word
@@ -17,6 +18,21 @@ from hcq.signal import ANY_VALUE, LOST, Point, Signal
 
 MOST_PENDING: Final = 16
 """Commands that `prepend` collects before they get a submission of their own."""
+
+
+def check_commands(queue: OpenQueue, commands: object) -> None:
+    """Raise the error of a queue that refuses work, or of commands that it does not take.
+
+    `UsageTypeError` for another class, `UsageError` for another kind of queue.
+    """
+    if queue.refusal is not None:
+        raise queue.refusal()
+    if commands.__class__ is not CommandBuffer:
+        raise UsageTypeError(
+            f"{queue!r}: wanted a command buffer, seen {commands!r}\nhint: the queue's record() makes one"
+        )
+    if commands.kind is not queue.kind:
+        raise UsageError(f"{commands!r} was given to {queue!r}\nhint: record it with that queue's record()")
 
 
 def waits_for(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hcq.driver import Ring
     from hcq.faults.breadcrumbs import Breadcrumbs
     from hcq.faults.limits import TimeLimits
-    from hcq.hardware import DeviceInfo
+    from hcq.hardware import DeviceInfo, QueueKind
     from hcq.heap import Heap
     from hcq.pushbuffer import PushBuffer
     from hcq.signal import Point, Timeline
@@ -36,7 +36,10 @@ class OpenQueue(Protocol):
     number: int
     """Unique among all queues that this process ever had."""
     label: str
+    kind: QueueKind
     ring: Ring
+    refusal: Callable[[], HcqError] | None
+    """Error factory for every submission; None: it takes them."""
     timeline: Timeline
     limits: TimeLimits | None
     """The time limits of its submissions; None: it has none."""

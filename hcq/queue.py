@@ -17,22 +17,16 @@ import itertools
 import threading
 from collections import deque
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hcq.backpressure import Backpressure, stall_callback
-from hcq.beginning import MOST_PENDING, Prepended, check_stores, check_waits, waits_for
+from hcq.beginning import MOST_PENDING, Prepended, check_commands, check_stores, check_waits, waits_for
 from hcq.callbacks import WAITER
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect
 from hcq.config import config
-from hcq.errors import (
-    OutOfMemoryError,
-    SignalTimeout,
-    UnsupportedError,
-    UsageError,
-    UsageTypeError,
-    refuse_copy,
-)
+from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, refuse_copy
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
@@ -45,6 +39,7 @@ from hcq.signal import LOST, SLOT_VALUES, Point, Refusal, Timeline, check_timeou
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from hcq.device import Device
     from hcq.faults.breadcrumbs import Breadcrumbs
@@ -171,16 +166,12 @@ class Queue:
             point = queue.submit(queue.record().copy(target, source), after=[uploaded])
             point.wait()
         """
-        if self.refusal is not None:  # before the lock: in a forked child nobody releases it
-            raise self.refusal()
-        if commands.__class__ is not CommandBuffer:
-            raise UsageTypeError(
-                f"{self!r}: wanted a command buffer, seen {commands!r}\nhint: the queue's record() makes one"
-            )
-        if commands.kind is not self.kind:
-            raise UsageError(
-                f"{commands!r} was given to {self!r}\nhint: record it with that queue's record()"
-            )
+        if (  # before the lock: in a forked child nobody releases it
+            self.refusal is not None
+            or commands.__class__ is not CommandBuffer
+            or commands.kind is not self.kind
+        ):
+            check_commands(self, commands)
         if timeout_s is not None:
             check_timeout(timeout_s)
         if limit_s is not None:
@@ -205,6 +196,37 @@ class Queue:
                 self._time_limits().add(point, limit_s, commands.label, todo)
                 WAITER.add(point, lambda _point, _error: None)  # so that a thread polls
             return point
+
+    def submit_later(
+        self,
+        commands: CommandBuffer,
+        *,
+        after: Sequence[Point | Future[Point]] = (),
+        values: Mapping[Param, Value] | None = None,
+        limit_s: float | None = None,
+    ) -> Future[Point]:
+        """Submit commands once all of `after` is done; until then `cancel` of the future withdraws them.
+
+        Work in a ring cannot be taken back, so the host holds these commands, which a later `submit` may
+        pass; the thread of callbacks submits them. The future's result is their point, once it is reached.
+
+        - `future.cancel()` returns True if the commands will never run, and releases them; False once they
+          are submitted. `future.running()` says whether they are.
+        - `after`: a list of points, and of futures that this method returned. A future after a cancelled one
+          is cancelled too; after an error, or the lost work of a point, it has that error.
+        - `values`, `limit_s`: as in `submit`. The commands and values are those of this call.
+
+        `end`, `sync` and `idle` leave out what is not submitted yet. Wrong arguments raise as in `submit`,
+        and nothing is held; later errors, such as that of a buffer closed meanwhile, are the future's.
+
+            future = queue.submit_later(commands, after=[loaded])
+            stopped = future.cancel() or future.result()
+        """
+        from hcq.deferred import submit_later  # noqa: PLC0415 - a process without futures starts faster
+
+        check_timeout(limit_s)
+        submit = partial(self.submit, limit_s=limit_s)
+        return submit_later(self, submit, commands, after, {} if values is None else values)
 
     def _time_limits(self) -> TimeLimits:
         """Return the time limits of this queue, made at the first call. The caller holds the lock."""

@@ -69,3 +69,31 @@ def test_a_priority_is_set_or_refused(lab: Lab) -> None:
         assert "hint:" in str(error)  # noqa: PT017 - the queue stays as it was
         assert lab.queue.priority == 0
         assert "amd" not in lab.device.name
+
+
+def test_work_is_cancelled_until_it_is_submitted(lab: Lab) -> None:
+    gate, out = lab.device.signal(host_set=True), lab.words([0])
+
+    def adds(number: int) -> hcq.CommandBuffer:
+        return lab.run(lab.queue.record(), "affine", out, 10, number)
+
+    first = lab.queue.submit_later(adds(1), after=[gate.at(1)])
+    second = lab.queue.submit_later(adds(2), after=[gate.at(1), first])
+    dropped = lab.queue.submit_later(adds(3), after=[second])
+    after = lab.queue.submit_later(adds(4), after=[dropped])
+    lab.queue.submit(adds(5)).wait(timeout_s=HANG_S)  # it passes those that are held
+    assert dropped.cancel()
+    assert (after.cancelled(), first.running(), lab.queue.idle) == (True, False, True)
+    gate.value = 1
+    assert second.result(timeout=HANG_S).passed()
+    assert read(out) == [512]
+    assert [future.cancel() for future in (first, second, dropped)] == [False, False, True]
+
+
+def test_work_that_has_begun_is_not_cancelled(lab: Lab) -> None:
+    gate, out = lab.device.signal(host_set=True), lab.words([1])
+    begun = lab.queue.submit_later(lab.run(lab.queue.record().wait(gate, 1), "affine", out, 2, 5))
+    assert (begun.running(), begun.cancel()) == (True, False)
+    gate.value = 1
+    begun.result(timeout=HANG_S)
+    assert read(out) == [7]

@@ -64,6 +64,8 @@ class Stress:
         self.points: dict[int, hcq.Point] = {}
         self.users: list[dict[int, bool]] = [{} for _ in range(BUFFERS)]
         """For each buffer the submissions since its last writer, and whether they write."""
+        self.free_rate = 0.02
+        """The part of the submissions that free a buffer."""
         self.next = 0
         self.called = Counter[int]()
         self.early: list[int] = []
@@ -81,7 +83,7 @@ class Stress:
             if self.stage.compute[index]:
                 kinds += ["mix", "mix"]
             dst, src = r.sample(range(BUFFERS), 2)
-            frees = r.random() < 0.02
+            frees = r.random() < self.free_rate
             commands = []
             for _ in range(1 if frees else r.randint(1, 3)):
                 begin = 0 if frees else r.randrange(WORDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz import queue_calls, stress
+from tests.fuzz import cancelled, queue_calls, stress
 from tests.fuzz.queue_faults import FAULTS
 from tests.fuzz.queue_kernels import Stage
 from tests.fuzz.queue_programs import Maker, apply, conflict, start, touched
@@ -131,3 +131,20 @@ def test_an_error_that_is_not_the_projects_is_found(monkeypatch: pytest.MonkeyPa
 )
 def test_threads_that_submit_to_all_queues_agree_with_a_sequential_run(names: list[str], count: int) -> None:
     assert not stress.differing(7, 1, names, count, 4)
+
+
+@pytest.mark.parametrize(
+    ("names", "seeds"),
+    [
+        (["cpu"] * 3, 20),
+        pytest.param(["cpu"] * 3, 200, marks=pytest.mark.landing),
+        pytest.param(["nv-emu", "cpu"], 10, marks=pytest.mark.landing),
+        pytest.param(["amd-emu", "cpu"], 10, marks=pytest.mark.landing),
+    ],
+    ids=["cpu", "cpu-long", "nv", "amd"],
+)
+def test_cancelled_submissions_leave_the_memory_of_those_that_ran(names: list[str], seeds: int) -> None:
+    stage = Stage(names, validate=True)
+    counts = [cancelled.ran(seed, stage) for seed in range(seeds)]
+    stage.close()
+    assert min(counts) < cancelled.SUBMISSIONS
