@@ -150,9 +150,13 @@ def pack(*values: Any) -> bytes:
     return raw
 
 
-def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
-    """Return the four kernels, translated with `checks` (by default none), with data in mapped memory."""
-    memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
+def workloads(
+    memory: AddressSpace, loaded: Callable[[str, Any, Any, bytes], Callable[[LaunchOptions], Any]]
+) -> list[Prepared]:
+    """Return the four kernels with their data in `memory`.
+
+    `loaded` gets the name, grid, workgroup and arguments of a kernel; it returns a function that launches it.
+    """
     rng = np.random.default_rng(1)
 
     def new(shape: Any, dtype: str = "f4", *, fill: bool = True) -> Any:
@@ -160,16 +164,14 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
         memory.map(array.ctypes.data, array.nbytes)
         return array
 
-    def prepared(  # noqa: PLR0917 - a row of a table
-        name: str, text: str, grid: Any, block: Any, params: bytes, check: Callable[[], bool]
-    ) -> Prepared:
-        kernel = load_ptx(text, arch="sm_80", settings=settings).kernel(name)
+    def prepared(name: str, grid: Any, block: Any, params: bytes, check: Callable[[], bool]) -> Prepared:
+        launched = loaded(name, grid, block, params)
 
         def run(tier: Tier) -> float:
-            result = launch(kernel, grid, block, params, memory=memory, options=LaunchOptions(tier=tier))
+            result = launched(LaunchOptions(tier=tier))
             if result.fault is not None:
                 raise HcqError(str(result.fault))
-            return 1e3 * result.seconds
+            return 1e3 * float(result.seconds)
 
         return Prepared(name, run, check)
 
@@ -178,13 +180,25 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
     left, right, product = new((side, side)), new((side, side)), new((side, side), fill=False)
     steps = new(m, "u4", fill=False)
     return [
-        prepared("vadd", VADD, (n // 256, 1, 1), (256, 1, 1), pack(c, a, b, n), lambda: bool((c == a + b).all())),
-        prepared("reduce", REDUCE, (n // 1024, 1, 1), (256, 1, 1), pack(sums, a),
-             lambda: bool(np.allclose(sums, a.reshape(-1, 1024).sum(1), rtol=1e-5))),
-        prepared("matmul", matmul(), (4, 4, 1), (16, 16, 1), pack(product, left, right, side),
-             lambda: bool(np.allclose(product, left @ right, rtol=1e-4))),
-        prepared("collatz", COLLATZ, (m // 256, 1, 1), (256, 1, 1), pack(steps, m), lambda: steps[26] == 111),
+        prepared("vadd", (n // 256, 1, 1), (256, 1, 1), pack(c, a, b, n), lambda: bool((c == a + b).all())),
+        prepared("reduce", (n // 1024, 1, 1), (256, 1, 1), pack(sums, a),
+                 lambda: bool(np.allclose(sums, a.reshape(-1, 1024).sum(1), rtol=1e-5))),
+        prepared("matmul", (4, 4, 1), (16, 16, 1), pack(product, left, right, side),
+                 lambda: bool(np.allclose(product, left @ right, rtol=1e-4))),
+        prepared("collatz", (m // 256, 1, 1), (256, 1, 1), pack(steps, m), lambda: steps[26] == 111),  # 27 needs 111 steps
     ]  # fmt: skip
+
+
+def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
+    """Return the four kernels, translated with `checks` (by default none), with data in mapped memory."""
+    memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
+    texts = {"vadd": VADD, "reduce": REDUCE, "matmul": matmul(), "collatz": COLLATZ}
+
+    def loaded(name: str, grid: Any, block: Any, params: bytes) -> Callable[[LaunchOptions], Any]:
+        kernel = load_ptx(texts[name], arch="sm_80", settings=settings).kernel(name)
+        return lambda options: launch(kernel, grid, block, params, memory=memory, options=options)
+
+    return workloads(memory, loaded)
 
 
 def cold() -> float:
@@ -202,28 +216,34 @@ def cold() -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
-def sanitized() -> dict[str, Sanitizers]:
-    """Return for each sanitizer the settings with it alone, by its name, and the settings with all."""
-    alone = {f.name: Sanitizers(**{f.name: True}) for f in fields(Sanitizers)}
-    return alone | {"all sanitizers": Sanitizers.all()}
-
-
 def emu(bench: Bench) -> None:
     """Add rows of each kernel and tier, of the uncached small kernel, and of each kernel and sanitizer."""
+    slowdowns(bench, "", times(bench, "", prepare(), cold), prepare)
+
+
+def times(bench: Bench, target: str, kernels: list[Prepared], cold: Callable[[], float]) -> list[Prepared]:
+    """Add rows of each kernel and tier and of the uncached small kernel, `target` before names; return `kernels`."""
     samples = 2 if bench.quick else 20
-    plain = prepare()
-    for one in plain:
+    for one in kernels:
         for tier in TIERS:
             one.run(tier)
-            bench.add(f"{one.name}, {tier}", [one.run(tier) for _ in range(samples)], unit="ms")
+            bench.add(f"{target}{one.name}, {tier}", [one.run(tier) for _ in range(samples)], unit="ms")
         require_right_result(one)
-    bench.add("small kernel, cold", [cold() for _ in range(samples)], unit="ms")
-    for name, checks in sanitized().items():
+    bench.add(f"{target}small kernel, cold", [cold() for _ in range(samples)], unit="ms")
+    return kernels
+
+
+def slowdowns(
+    bench: Bench, target: str, plain: list[Prepared], prepare: Callable[[Sanitizers], list[Prepared]]
+) -> None:
+    """Add rows of each sanitizer and kernel: the ratios of times in pairs with a kernel of `plain`."""
+    alone = {f.name: Sanitizers(**{f.name: True}) for f in fields(Sanitizers)}
+    for name, checks in (alone | {"all sanitizers": Sanitizers.all()}).items():
         for one, other in zip(plain, prepare(checks), strict=True):
-            slowdown(bench, name, one, other)
+            _slowdown(bench, target + name, one, other)
 
 
-def slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
+def _slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
     """Run a kernel alternately with and without a sanitizer; add a row of the ratios of their times."""
     checked.run("optimised")
     pairs = [(checked.run("optimised"), plain.run("optimised")) for _ in range(2 if bench.quick else 7)]

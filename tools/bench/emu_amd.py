@@ -15,6 +15,7 @@ NVIDIA's.
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,14 +25,13 @@ from emulator.amd.isa import programs
 from emulator.ir.library import Sanitizers
 from emulator.shared.memory import AddressSpace
 from emulator.simt.engine import Settings
-from emulator.simt.work import LaunchOptions
 from hcq.config import config
-from hcq.errors import HcqError
-from tools.bench.emu import TIERS, Prepared, Tier, pack, require_right_result, sanitized, slowdown
+from tools.bench.emu import Prepared, pack, slowdowns, times, workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from emulator.simt.work import LaunchOptions
     from tools.bench.rows import Bench
 
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942")
@@ -49,41 +49,18 @@ def prepare(target: str, checks: Sanitizers | None = None) -> list[Prepared]:
     The code is translated with the sanitizers of `checks` (default: none).
     """
     memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
-    rng, found = np.random.default_rng(1), _kernels(target)
+    found = _kernels(target)
 
-    def new(shape: Any, dtype: str = "f4", *, fill: bool = True) -> Any:
-        array = rng.random(shape).astype(dtype) if fill else np.zeros(shape, dtype)
-        memory.map(array.ctypes.data, array.nbytes)
-        return array
-
-    def prepared(
-        name: str, grid: Any, block: Any, params: bytes, check: Callable[[], bool]
-    ) -> Prepared:
-        kernel, arguments = found[name], new(512, "u1", fill=False)
+    def loaded(name: str, grid: Any, block: Any, params: bytes) -> Callable[[LaunchOptions], Any]:
+        kernel, arguments = found[name], np.zeros(512, "u1")
+        memory.map(arguments.ctypes.data, arguments.nbytes)
         arguments[: len(params)] = np.frombuffer(params, "u1")
         program = programs.program(kernel, settings)
+        return lambda options: programs.run(
+            program, kernel, grid, block, arguments.ctypes.data, memory, options
+        )
 
-        def run(tier: Tier) -> float:
-            options = LaunchOptions(tier=tier)
-            result = programs.run(program, kernel, grid, block, arguments.ctypes.data, memory, options)
-            if result.fault is not None:
-                raise HcqError(str(result.fault))
-            return 1e3 * result.seconds
-
-        return Prepared(name, run, check)
-
-    n, m, side = 1 << 20, 1 << 18, 256
-    a, b, c, sums = new(n), new(n), new(n, fill=False), new(n // 1024, fill=False)
-    left, right, product = new((side, side)), new((side, side)), new((side, side), fill=False)
-    steps = new(m, "u4", fill=False)
-    return [
-        prepared("vadd", (n // 256, 1, 1), (256, 1, 1), pack(c, a, b, n), lambda: bool((c == a + b).all())),
-        prepared("reduce", (n // 1024, 1, 1), (256, 1, 1), pack(sums, a),
-                 lambda: bool(np.allclose(sums, a.reshape(-1, 1024).sum(1), rtol=1e-5))),
-        prepared("matmul", (4, 4, 1), (16, 16, 1), pack(product, left, right, side),
-                 lambda: bool(np.allclose(product, left @ right, rtol=1e-4))),
-        prepared("collatz", (m // 256, 1, 1), (256, 1, 1), pack(steps, m), lambda: steps[26] == 111),  # 27 needs 111 steps
-    ]  # fmt: skip
+    return workloads(memory, loaded)
 
 
 def cold(target: str) -> float:
@@ -103,20 +80,8 @@ def cold(target: str) -> float:
 
 def emu_amd(bench: Bench) -> None:
     """Add rows of each kernel, target and tier, of the uncached kernel, and of each kernel and sanitizer on gfx1100."""
-    samples = 2 if bench.quick else 20
-    for target in TARGETS:
-        for one in prepare(target):
-            for tier in TIERS:
-                one.run(tier)
-                bench.add(f"{target} {one.name}, {tier}", [one.run(tier) for _ in range(samples)], unit="ms")
-            require_right_result(one)
-        bench.add(f"{target} small kernel, cold", [cold(target) for _ in range(samples)], unit="ms")
-    plain = prepare(TARGETS[0])
-    for one in plain:
-        one.run("optimised")
-    for name, checks in sanitized().items():
-        for one, other in zip(plain, prepare(TARGETS[0], checks), strict=True):
-            slowdown(bench, f"{TARGETS[0]} {name}", one, other)
+    made = {one: times(bench, f"{one} ", prepare(one), partial(cold, one)) for one in TARGETS}
+    slowdowns(bench, f"{TARGETS[0]} ", made[TARGETS[0]], partial(prepare, TARGETS[0]))
 
 
 CASES = {"emu-amd": emu_amd}

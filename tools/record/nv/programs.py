@@ -1,8 +1,8 @@
 """Whole kernels as forms: random ones of the fuzzer, and operations of tensors in float16 and bfloat16.
 
 Their PTX is kept in `programs.xz`, so that a recording needs neither a compiler nor the tests, and stays
-valid when the compiler changes. It is of sm_80 and runs on every later architecture. Two commands write it:
-`python -m tests.fuzz --programs` the random kernels, `python -m tools.record.nv.operations` the operations.
+valid when the compiler changes. It is of sm_80 and runs on every later architecture.
+`python -m tests.fuzz --programs` writes the random kernels; the operations are as compiled once.
 
 A compiled kernel takes a pointer for each of its buffers. `rewritten` changes it to take two pointers:
 outputs lie one after another from the first, inputs from the second.
