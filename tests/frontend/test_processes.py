@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import frontend.distributed as dist
+from frontend import Tensor
 from frontend.distributed import DistributedSampler
+from frontend.distributed.ranks import processes
 from hcq.errors import UnsupportedError, UsageError
 
 HERE = Path(__file__).resolve().parent
@@ -56,6 +58,20 @@ def test_a_fault_of_one_rank_ends_all_and_is_named(fault: str, text: str) -> Non
     assert done.returncode != 0
     assert "is done" not in done.stdout
     assert text in done.stdout + done.stderr
+
+
+def test_mpi_is_given_the_memory_of_a_tensor_of_the_host() -> None:
+    """Nothing is copied before an all-reduce, unless it goes on while the program may write."""
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    for copy in (True, False):
+        memory = processes._in_place(x, copy=copy)
+        assert memory is not None
+        given, received, value = memory
+        given[0], received[:] = 5, 7
+        assert x.tolist() == [1.0 if copy else 5.0, 2.0, 3.0]
+        assert value.tolist() == [7.0, 7.0, 7.0]
+    others = [Tensor([True]), Tensor([1.0]).half(), Tensor([1.0]).bfloat16(), Tensor.zeros(0)]
+    assert [processes._in_place(t, copy=False) for t in others] == [None] * 4
 
 
 def test_without_a_group_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,12 +28,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 from importlib import import_module
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
 from frontend.arguments.checks import tensor, whole
 from frontend.arguments.conversion import flag
-from frontend.evaluation.storage import stored
+from frontend.evaluation.history import readable
+from frontend.evaluation.storage import CODES, allocated, read, stored
 from frontend.tensor import Tensor
 from hcq.errors import HcqError, UnsupportedError, UsageError
 
@@ -289,6 +291,26 @@ def _raw(t: Tensor) -> np.ndarray[Any, Any]:
     return np.frombuffer(bytearray(t.detach().tobytes()), "u1")
 
 
+def _in_place(t: Tensor, *, copy: bool) -> tuple[Any, Any, Tensor] | None:
+    """Return an array to send, one to receive into, and the tensor of the latter: memory of a cpu device.
+
+    The first is the memory of `t` itself, or with `copy` a copy of it. None where MPI does not take the
+    elements as they lie: on other devices, of bools and of 16-bit floats, and where there are none.
+    """
+    import numpy as np  # noqa: PLC0415 - as above
+
+    e, leaf = readable(t.detach())
+    kind = e.device.partition(":")[0], "," in e.device, e.dtype.name in CODES
+    if kind != ("cpu", False, True) or e.dtype in {dtypes.bool, dtypes.float16} or 0 in e.shape:
+        return None
+    made = t.of_part(allocated(e.shape, e.dtype, e.device))
+    found = made.leaves[0].buffer
+    received = np.frombuffer(found.host(), e.dtype.name, prod(e.shape))
+    found.count_as_written()
+    given = read(e, leaf, lambda data: np.frombuffer(data, e.dtype.name))
+    return given.copy() if copy else given, received, made
+
+
 def _store(t: Tensor, data: Any) -> None:
     """Assign an array of numbers to a tensor."""
     with Tensor.no_grad():
@@ -329,19 +351,29 @@ def all_reduce(t: Tensor, op: ReduceOp = ReduceOp.SUM, *, async_op: bool = False
     """Replace a tensor by the elementwise reduction of the tensors of all ranks.
 
     Floats of 16 bits are reduced in float32 and rounded once; bools by "or" for SUM and MAX, by "and" for
-    PRODUCT and MIN. With `async_op` the tensor has its value after `Work.wait`. Raises `ProcessGroupError`,
-    and `UsageError` for another op.
+    PRODUCT and MIN. With `async_op` the tensor has its value after `Work.wait`. MPI reads the memory of a
+    tensor on a cpu device, and writes into other memory, which is copied into the tensor once. Raises
+    `ProcessGroupError`, and `UsageError` for another op.
     """
     tensor(t, "all_reduce", t)
     how = _operation(op, t, "all_reduce")
-    data, made = _array(t), _counted()
-    if t.dtype is dtypes.bool:
-        data = data.astype("u1")
-    request = made.world.Iallreduce(made.mpi.IN_PLACE, data, how)
+    memory, made = _in_place(t, copy=flag(async_op, "all_reduce, async_op")), _counted()
+    if memory is not None:
+        given, data, value = memory
+        request = made.world.Iallreduce(given, data, how)
+    else:
+        data = _array(t)
+        data = data.astype("u1") if t.dtype is dtypes.bool else data
+        request = made.world.Iallreduce(made.mpi.IN_PLACE, data, how)
 
     def finish() -> None:
-        result = data / data.dtype.type(made.size) if op is ReduceOp.AVG else data
-        _store(t, result.astype("bool") if t.dtype is dtypes.bool else result)
+        if op is ReduceOp.AVG:
+            data[...] /= data.dtype.type(made.size)
+        if memory is None:
+            _store(t, data.astype("bool") if t.dtype is dtypes.bool else data)
+            return
+        with Tensor.no_grad():
+            t.assign(value)
 
     return _begin("all_reduce", request, finish, async_op=async_op)
 
