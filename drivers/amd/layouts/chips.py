@@ -122,7 +122,6 @@ _ROWS: Final = (
         name="gfx950", version=90500, mach=0x4F, sdma=(4, 4, 4), lds_bytes=160 << 10, lds_granule=1280,
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
         scratch_waves_per_engine=False, simd_vgprs=512, simd_waves=8,
-        refusal=f"{_PREBUILT}: what is publicly known of its queues is third-hand",
     ),
     AmdChip(
         name="gfx1030", version=100300, mach=0x36, sdma=(5, 2, 0), scratch=Scratch.DESCRIPTOR,
