@@ -160,7 +160,8 @@ _GB20X = 0xCEC0
 """The compute class of GB20x."""
 _AMPERE = (0xC56F, 0xC46F, 0xC36F), (0xC561, 0xC461, 0xC361)
 _HOPPER = (0xC86F, *_AMPERE[0]), (0xC661, *_AMPERE[1])
-_BLACKWELL = (0xCA6F, 0xC96F, *_HOPPER[0]), (0xC761, *_HOPPER[1])
+_GB100 = (0xC96F, *_HOPPER[0]), _HOPPER[1]
+_BLACKWELL = (0xCA6F, *_GB100[0]), (0xC761, *_HOPPER[1])
 """Channel classes and doorbell classes of a GPU, the newest first.
 
 Source: open-gpu-kernel-modules 570.211.01, 580.142 and 595.45.04, g_gpu_class_list.c (alike in all three).
@@ -262,6 +263,25 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
                     ),
                 ),
             ),
+            Profile(  # 8 GPCs of 10 TPCs: NVIDIA, "Inside NVIDIA Blackwell Ultra" (developer blog)
+                name="sm_100", listed=_GB100, generation=GENERATIONS[0xCDC0], gpu_name="Emulated B200",
+                device_id=0x2901,
+                vram_bytes=16 * GIB, tpcs_per_gpc=10, tpc_masks=(0x3FF, 0x3FE, 0x3DF, 0x3FF, 0x1FF, 0x3FB,
+                0x37F, 0x3EF), copy_engines=6, graphics_copy_engines=2, va_bits=56, context_bytes=0x2_3450_00,
+                assembler_arch="sm_100a",
+                limits=_limits(64, 32, 228),
+                boards=(
+                    Board(
+                        name="B200", parts=148, clock_mhz=1980, bandwidth=7700,
+                        vector={"f64": 37, "f32": 75},
+                        matrix={
+                            "tf32": 1100, "f16": 2250, "bf16": 2250, "e4m3": 4500, "e5m2": 4500, "s8": 4500,
+                            "u8": 4500,
+                        },
+                        source="NVIDIA Blackwell data sheet, HGX B200",
+                    ),
+                ),
+            ),
             Profile(
                 name="sm_120", listed=_BLACKWELL, generation=GENERATIONS[0xCEC0],
                 gpu_name="Emulated RTX 5090", device_id=0x2B85,
@@ -286,8 +306,8 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
 )  # fmt: skip
 """Name -> GPU."""
 
-_NVLINKED: Final = frozenset({"sm_80", "sm_90"})
-"""The profiles whose boards are SXM modules, which NVLink joins (the white papers of A100 and H100)."""
+_NVLINKED: Final = frozenset({"sm_80", "sm_90", "sm_100"})
+"""The profiles whose boards are SXM modules, which NVLink joins (the white papers of A100, H100 and B200)."""
 
 VERSIONS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {

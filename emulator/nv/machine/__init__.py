@@ -45,8 +45,8 @@ def open_machine(
 ) -> NvKernel:
     """Return the kernel of a machine with an emulated GPU for each architecture; "sm_90" if there is none.
 
-    - `profiles` are architectures ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120"), and `driver` a branch
-      ("570", "580", "590", "595").
+    - `profiles` are architectures ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"), and `driver` a
+      branch ("570", "580", "590", "595").
     - `filtered`: it allows only the ioctls that the sandbox of nv.md 7 allows.
     - `bar1_bytes` is the size of BAR1; None: all video memory fits.
     - `seed` determines every order that hardware leaves open.
@@ -88,7 +88,7 @@ def open_machine(
     return NvKernel(machine)
 
 
-_PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+_PROFILES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 _OPTIONS = ("native", "bar256", "checked", "pcie", "apart")
 
 

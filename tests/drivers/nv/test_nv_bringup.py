@@ -198,7 +198,7 @@ def test_a_device_that_does_not_exist_is_a_usage_error():
     "name", ["nv-emu:560", "nv-emu:sm_90+560", "nv-emu:sm_70", "nv-emu:580+590", "nv-emu:h200"]
 )
 def test_an_emulated_gpu_that_is_not_known_is_refused_with_those_that_are(name: str):
-    names = r"sm_80, sm_86, sm_89, sm_90, sm_120; several .* a driver branch \(570, 580, 590, 595\)"
+    names = r"sm_80, sm_86, sm_89, sm_90, sm_100, sm_120; several .* a driver branch \(570, 580, 590, 595\)"
     with pytest.raises(UsageError, match=names):
         hcq.open(name)
 

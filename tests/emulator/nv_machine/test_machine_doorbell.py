@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from drivers.kernel import Mmio
 
 ALL_ONES = 0xFFFF_FFFF
-USERMODE = {"sm_80": "GA100", "sm_86": "GA10x", "sm_89": "AD10x", "sm_90": "GH100", "sm_120": "GB20x"}
+USERMODE = {
+    "sm_80": "GA100", "sm_86": "GA10x", "sm_89": "AD10x", "sm_90": "GH100", "sm_100": "GB100",
+    "sm_120": "GB20x",
+}  # fmt: skip
 """Profile -> the chip whose classes it has."""
 
 
@@ -108,6 +111,7 @@ _OLDER = {
     "sm_86": (0xC361, 0xC461, 0xC561),
     "sm_89": (0xC361, 0xC461, 0xC561),
     "sm_90": (0xC361, 0xC461, 0xC561),
+    "sm_100": (0xC361, 0xC461, 0xC561),
     "sm_120": (0xC361, 0xC461, 0xC561, 0xC661),
 }
 """Those of older generations, which every list has too (g_gpu_class_list.c)."""
@@ -118,6 +122,7 @@ _OLDER = {
     [
         ("sm_80", {0xC36F, 0xC46F}),
         ("sm_90", {0xC36F, 0xC46F, 0xC56F}),
+        ("sm_100", {0xC36F, 0xC46F, 0xC56F, 0xC86F}),
         ("sm_120", {0xC36F, 0xC46F, 0xC56F, 0xC86F, 0xC96F}),
     ],
 )
@@ -157,7 +162,7 @@ def test_the_doorbell_page_is_mapped_through_the_device_too(up: Client):
     advances(up.kernel.mmio(fd, USERMODE_BYTES, 0), up)
 
 
-@pytest.mark.parametrize(("profile", "enabled"), [("sm_80", 0), ("sm_90", 0), ("sm_120", 1)])
+@pytest.mark.parametrize(("profile", "enabled"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 0), ("sm_120", 1)])
 def test_tokens_of_gb20x_carry_runlist_doorbell(make: Callable[..., Client], profile: str, enabled: int):
     client = make(profile).up()
     assert [ring.token >> 30 for ring in (client.copy_channel(), client.compute_channel())] == [enabled] * 2

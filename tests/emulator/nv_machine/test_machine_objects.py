@@ -29,7 +29,7 @@ Make = Callable[..., Client]
 
 
 def test_unknown_profiles_and_drivers_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="sm_80, sm_86, sm_89, sm_90, sm_120"):
+    with pytest.raises(UnsupportedError, match="sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"):
         open_machine("sm_75")
     with pytest.raises(UnsupportedError, match="570, 580"):
         open_machine("sm_90", driver="610")
@@ -298,7 +298,7 @@ def test_gpu_information_controls(up: Client):
 
 DIES = {
     "sm_80": (8, 8, 7, 54), "sm_86": (7, 6, 7, 41), "sm_89": (12, 6, 11, 64), "sm_90": (8, 9, 8, 66),
-    "sm_120": (12, 8, 11, 85),
+    "sm_100": (8, 10, 8, 74), "sm_120": (12, 8, 11, 85),
 }  # fmt: skip
 """GPCs of the full die, TPCs of each; GPCs in use, TPCs in use."""
 
