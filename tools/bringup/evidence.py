@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import subprocess
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from drivers.kernel_trace import TracedCall
@@ -52,6 +52,25 @@ def call_text(call: TracedCall, named: Callable[[int, bytes], tuple[str, str]]) 
         f"ioctl({fd}, {request:#x} {name}) = {result}  <{call.duration_ns / 1000:.1f} us> "
         f"in {hexed(call.before)} out {hexed(after)}{end}"
     )
+
+
+def dumped(
+    parts: Iterable[tuple[str, Callable[[], Mapping[str, str]]]], slots: Iterable[Any], word: str
+) -> dict[str, str]:
+    """Return the texts of all parts by label, and the first bytes of slots as `word`, number and address.
+
+    It never raises for a part: an error of reading is the text of the part, under its own label.
+    """
+    found: dict[str, str] = {}
+    for label, read in parts:
+        try:
+            found |= read()
+        except Exception as error:  # noqa: BLE001 - an error of the evidence must not hide the rung's error
+            found[label] = f"could not be read: {error!r}"
+    for i, slot in enumerate(slots):
+        if slot.view is not None:
+            found[f"{word} {i} at {slot.va:#x}"] = bytes(slot.view[:64]).hex()
+    return found
 
 
 class Trace:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from drivers.shared.choices import describe
+from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import HcqError
 from tools.bringup.checks import Checks, RungError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from drivers.kernel import Kernel
-    from hcq.device import Device
+    from hcq.driver import DriverDevice
     from hcq.memory import Buffer
     from hcq.program import KernelImage, Program
     from tools.bringup.checks import Facts
@@ -49,6 +50,8 @@ class Launches(Checks, ABC):
     """The vendor's part of device names: "nv", "amd"."""
     token: ClassVar[int]
     """The word that the kernel `store` stores."""
+    image: ClassVar[Callable[..., KernelImage]]
+    """Name, architecture, `shared_bytes`, `folder` -> the image of one of the vendor's kernels."""
     kernel: Kernel
     choices: Any
     index: int = 0
@@ -58,14 +61,20 @@ class Launches(Checks, ABC):
     boost: bool = False
     """Whether the highest clocks may be requested; ignored where the kernel driver has no call for it."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    devices: list[Any] = field(default_factory=list[Any])
+    """The drivers opened so far, for dumps."""
 
     @abstractmethod
+    def opened(self, ring_bytes: int) -> DriverDevice:
+        """Open the driver; `ring_bytes` is as in `device`."""
+
     def device(self, *, ring_bytes: int = 0) -> Device:
         """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
-
-    @abstractmethod
-    def image(self, name: str, arch: str, *, shared_bytes: int) -> KernelImage:
-        """Return the image of one of the vendor's kernels."""
+        driver = self.opened(ring_bytes)
+        device = Device(driver)  # closes the driver where it raises: then there is no evidence to read
+        self.devices.append(driver)
+        self.stack.callback(device.close)
+        return device
 
     @property
     @abstractmethod
@@ -74,7 +83,9 @@ class Launches(Checks, ABC):
 
     def load(self, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
         """Load one of the vendor's kernels; the device owns the program."""
-        return device.load(self.image(name, device.info.arch, shared_bytes=shared_bytes))
+        return device.load(
+            self.image(name, device.info.arch, shared_bytes=shared_bytes, folder=self.kernels)
+        )
 
     def launch(
         self,

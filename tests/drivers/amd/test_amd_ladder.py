@@ -18,9 +18,8 @@ from tests.drivers.amd.opened import PROFILES, emulated
 from tools.bringup import command
 from tools.bringup.amd.bench import Bench
 from tools.bringup.amd.evidence import line, memory
-from tools.bringup.amd.expected import EXPECTED
 from tools.bringup.amd.kernels import KERNELS, LDS_SIZES, image
-from tools.bringup.amd.table import AMD, RUNGS
+from tools.bringup.amd.table import AMD, EXPECTED, RUNGS
 from tools.bringup.checks import RungError
 from tools.bringup.evidence import Trace
 from tools.bringup.rung import FAULT, LAUNCH, NODES

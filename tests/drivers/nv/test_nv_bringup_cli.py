@@ -17,8 +17,7 @@ from tools.bringup.checks import REPEATS, RungError
 from tools.bringup.ladder import ONE, Ladder
 from tools.bringup.nv.bench import Bench
 from tools.bringup.nv.evidence import memory
-from tools.bringup.nv.expected import EXPECTED
-from tools.bringup.nv.table import NV
+from tools.bringup.nv.table import EXPECTED, NV
 from tools.bringup.rung import Result
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from drivers.amd.memory import AmdMemories, AmdMemory
 from drivers.amd.process import AmdProcess
 from drivers.amd.queues import Doorbells, HwQueue, Packets, QueueFacts
 from drivers.amd.ring import AmdRing, RingHooks
-from hcq.device import Device
 from tools.bringup.amd.kernels import TOKEN, image
 from tools.bringup.checks import RungError
 from tools.bringup.launches import Launches
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from drivers.amd.quirks import AmdQuirks
     from drivers.amd.rings import AnyRing
     from drivers.amd.topology import AmdGpu
-    from hcq.program import KernelImage
 
 _POLL_S = 50e-6
 """Seconds between two reads of a signal slot."""
@@ -53,6 +51,7 @@ class Bench(Launches):
 
     vendor = "amd"
     token = TOKEN
+    image = staticmethod(image)
     late_cause = "the release must write caches back"
     choices: AmdQuirks
     rings: list[AnyRing] = field(default_factory=list["AnyRing"])
@@ -60,7 +59,6 @@ class Bench(Launches):
     slots: list[AmdMemory] = field(default_factory=list[AmdMemory])
     """The signal slots made so far, for dumps."""
     devices: list[AmdDevice] = field(default_factory=list[AmdDevice])
-    """The devices opened so far, for dumps."""
 
     @staticmethod
     def demand(condition: bool, text: str) -> None:  # noqa: FBT001 - as in an assertion
@@ -226,9 +224,9 @@ class Bench(Launches):
             time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6
 
-    def device(self, *, ring_bytes: int = 0) -> Device:
-        """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
-        driver = AmdDevice(
+    def opened(self, ring_bytes: int) -> AmdDevice:
+        """Open the driver."""
+        return AmdDevice(
             self.process,
             self.gpu,
             driver="amd",
@@ -238,11 +236,3 @@ class Bench(Launches):
             others=self.gpus,
             emulated=self.emulate is not None,
         )
-        device = Device(driver)  # closes the driver where it raises: then there is no evidence to read
-        self.devices.append(driver)
-        self.stack.callback(device.close)
-        return device
-
-    def image(self, name: str, arch: str, *, shared_bytes: int) -> KernelImage:
-        """Return the image of a kernel of `kernels`."""
-        return image(name, arch, shared_bytes=shared_bytes, folder=self.kernels)

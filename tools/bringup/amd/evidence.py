@@ -5,6 +5,7 @@ Not here: the rungs (`rungs`). Next: `tools.bringup.evidence`, the record of cal
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd import decode
@@ -12,7 +13,7 @@ from drivers.amd.layouts.kfd import Call as KfdCall
 from drivers.amd.layouts.kfd import Request
 from drivers.amd.queues import Packets
 from drivers.kernel import PAGE
-from tools.bringup.evidence import call_text
+from tools.bringup.evidence import call_text, dumped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,19 +50,9 @@ def memory(bench: Bench) -> dict[str, str]:
 
     It never raises: an error of reading a ring is that ring's text.
     """
-    found: dict[str, str] = {}
     rings = [(ring, bench.target) for ring in bench.rings] if bench.rings else []
     rings += [(ring, device.target) for device in bench.devices for ring in device.rings()]
-    for ring, target in rings:
-        label = ring.queue.label
-        try:
-            found |= {f"{label}: {what}": text for what, text in _ring(ring, target).items()}
-        except Exception as error:  # noqa: BLE001 - an error of the evidence must not hide the rung's error
-            found[label] = f"could not be read: {error!r}"
-    for i, slot in enumerate(bench.slots):
-        if slot.view is not None:
-            found[f"slot {i} at {slot.va:#x}"] = bytes(slot.view[:64]).hex()
-    return found
+    return dumped([(one[0].queue.label, partial(_ring, *one)) for one in rings], bench.slots, "slot")
 
 
 def _ring(ring: AnyRing, target: AmdChip) -> dict[str, str]:
@@ -76,7 +67,7 @@ def _ring(ring: AnyRing, target: AmdChip) -> dict[str, str]:
     words = last_words(ring)
     out["words before the write pointer"] = " ".join(f"{word:08x}" for word in words)
     out["decoded"] = "\n".join(text_of(queue.packets, words, target))
-    return out
+    return {f"{queue.label}: {what}": text for what, text in out.items()}
 
 
 def last_words(ring: AnyRing) -> list[int]:

@@ -24,7 +24,6 @@ from drivers.nv.ring import NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.space import open_space
 from drivers.nv.vaspace import NvVaSpace
-from hcq.device import Device
 from tools.bringup.checks import RungError
 from tools.bringup.launches import Launches
 from tools.bringup.nv.kernels import TOKEN, image
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from drivers.nv.quirks import NvQuirks
     from drivers.nv.rm import Card
     from drivers.nv.topology import Handles, NvGpu
-    from hcq.program import KernelImage
 
 _POLL_S = 50e-6
 """Seconds between two reads of a semaphore of an emulated GPU."""
@@ -67,13 +65,13 @@ class Bench(Launches):
 
     vendor = "nv"
     token = TOKEN
+    image = staticmethod(image)
     choices: NvQuirks
     rings: list[NvRing] = field(default_factory=list)
     """The rings made so far, for dumps of their contents."""
     slots: list[NvMemory] = field(default_factory=list)
     """The pages of semaphores made so far, for dumps."""
     devices: list[NvDevice] = field(default_factory=list)
-    """The devices opened so far, for dumps."""
 
     @cached_property
     def rm(self) -> Rm:
@@ -172,9 +170,9 @@ class Bench(Launches):
                 time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6
 
-    def device(self, *, ring_bytes: int = 0) -> Device:
-        """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
-        driver = NvDevice(
+    def opened(self, ring_bytes: int) -> NvDevice:
+        """Open the driver."""
+        return NvDevice(
             self.kernel,
             self.card,
             driver="nv",
@@ -183,14 +181,6 @@ class Bench(Launches):
             ring_bytes=ring_bytes,
             emulated=self.emulate is not None,
         )
-        device = Device(driver)  # closes the driver where it raises: then there is no evidence to read
-        self.devices.append(driver)
-        self.stack.callback(device.close)
-        return device
-
-    def image(self, name: str, arch: str, *, shared_bytes: int) -> KernelImage:
-        """Return the image of a kernel of `kernels`."""
-        return image(name, arch, shared_bytes=shared_bytes, folder=self.kernels)
 
     @property
     def late_cause(self) -> str:

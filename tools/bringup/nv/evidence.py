@@ -5,6 +5,7 @@ Not here: the rungs (`rungs`). Next: `tools.bringup.evidence`, the record of cal
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivers.kernel import view_at
@@ -18,7 +19,7 @@ from drivers.nv.layouts.rm import NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape
 from drivers.nv.layouts.status import status_name
 from drivers.nv.layouts.uvm import UvmCommand
 from drivers.nv.rm import class_name
-from tools.bringup.evidence import SHOWN_BYTES, call_text, hexed
+from tools.bringup.evidence import SHOWN_BYTES, call_text, dumped, hexed
 
 if TYPE_CHECKING:
     from drivers.kernel_trace import TracedCall
@@ -67,22 +68,10 @@ def memory(bench: Bench) -> dict[str, str]:
 
     It never raises: an error of reading is the text of its part.
     """
-    found: dict[str, str] = {}
-    for device in bench.devices:
-        try:
-            found |= launches(device)
-        except Exception as error:  # noqa: BLE001 - an error of the evidence must not hide the rung's error
-            found["descriptor"] = f"could not be read: {error!r}"
     rings = [*bench.rings, *(ring for device in bench.devices for ring in device.rings())]
-    for ring in rings:
-        try:
-            found |= {f"{ring.channel.label}: {what}": text for what, text in _ring(ring).items()}
-        except Exception as error:  # noqa: BLE001 - the same
-            found[ring.channel.label] = f"could not be read: {error!r}"
-    for i, slot in enumerate(bench.slots):
-        if slot.view is not None:
-            found[f"semaphore {i} at {slot.va:#x}"] = bytes(slot.view[:64]).hex()
-    return found
+    parts = [("descriptor", partial(launches, device)) for device in bench.devices]
+    parts += [(ring.channel.label, partial(_ring, ring)) for ring in rings]
+    return dumped(parts, bench.slots, "semaphore")
 
 
 def _ring(ring: NvRing) -> dict[str, str]:
@@ -99,7 +88,7 @@ def _ring(ring: NvRing) -> dict[str, str]:
         out["progress"] = bytes(ring.memory.view[:16]).hex()
         for number, words in enumerate(last_segments(ring)):
             out[f"words, segment {number}"] = " ".join(f"{word:08x}" for word in words)
-    return out
+    return {f"{channel.label}: {what}": text for what, text in out.items()}
 
 
 def launches(device: NvDevice) -> dict[str, str]:
