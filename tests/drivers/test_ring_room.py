@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hcq
-from drivers.nv.driver import NvDriver
 from hcq.config import override, read
 from hcq.driver import QueueKind
 from hcq.hardware import BufferSpec, Place
 from hcq.registry import wrap
 from tests.drivers.amd.opened import emulated, opened, paused
-from tests.support.nv.scripted import ScriptedKernel as NvKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,14 +34,15 @@ def stopped(name: str) -> Iterator[tuple[Queue, Callable[[], None]]]:
     kernel: Any
     with override(ring_bytes=1 << 14):
         if target == "nv":
-            kernel = NvKernel()
-            device = wrap(NvDriver("nv", lambda _: kernel).open(0, None), validate=True)
+            kernel = RecordedKernel()
+            device = wrap(driver_of(kernel).open(0, None), validate=True)
         else:
             kernel = emulated(target)
             device = wrap(opened(kernel), validate=True, emulated=True)
         queue = device.compute if QueueKind(kind) is QueueKind.COMPUTE else device.copies[0]
     if target == "nv":
-        kernel.doorbell.stalled, go = True, kernel.doorbell.resume
+        kernel.settle()
+        kernel.doorbells.stalled, go = True, kernel.doorbells.resume
     else:
         go = paused(kernel, device.driver.ring(queue.kind, 0).queue.number)  # type: ignore[attr-defined]
 

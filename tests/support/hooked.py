@@ -33,7 +33,7 @@ _STATUS = ("RM_", "UVM_", "NVOS")
 """Beginnings of the names of places that return a status."""
 
 
-class _Places(Surprises):
+class Places(Surprises):
     """Surprises that keep the name of every place, in order."""
 
     def __init__(self, table: Any) -> None:
@@ -55,7 +55,7 @@ class HookedKernel:
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.machine = inner, inner.machine
-        self.machine.surprises = self._places = _Places(self.machine.surprises.table)
+        self.machine.surprises = self._places = Places(self.machine.surprises.table)
         self.calls: list[str] = self._places.names
         """The places of the emulated kernel that were reached, in order."""
         self.after: dict[str, Callable[[bytearray], None]] = {}

@@ -95,8 +95,6 @@ KERNELS = 64
 KERNEL_SIDE = (
     "drivers/kernel.py",
     "emulator/amd/machine/kernel.py",
-    "tests/support/nv/scripted.py",
-    "tests/support/nv/scripted_doorbell.py",
 )
 """What stands in for the operating system: no part of a driver."""
 

@@ -1,4 +1,4 @@
-"""Opening, using and closing a device on the scripted kernel: all calls go to it, and nothing is left.
+"""Opening, using and closing a device on the emulated kernel: all calls go to it, and nothing is left.
 
 Not here: first-run mistakes and their messages (`tools.surprises`), each call failing in turn
 (`tests.emulator.shared.test_failed_calls`).
@@ -12,7 +12,6 @@ import errno
 import pytest
 
 import hcq
-from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import NV2080_CTRL_FB_INFO, Control, FbInfo, GrInfo
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.quirks import parse
@@ -24,24 +23,23 @@ from tests.conformance.conftest import Lab, read
 from tests.limits import HANG_S
 from tests.support.hooked import HookedKernel
 from tests.support.nv.golden import sample
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 ROWS = [
-    ("570.211.01", 0xC6C0, "sm_80"),
-    ("580.159.03", 0xC7C0, "sm_86"),
-    ("580.142", 0xC9C0, "sm_89"),
-    ("580.159.03", 0xCBC0, "sm_90a"),
-    ("590.48.01", 0xCDC0, "sm_100a"),
-    ("595.45.04", 0xCEC0, "sm_120a"),
+    ("570.211.01", "sm_80", "sm_80"),
+    ("580.159.03", "sm_86", "sm_86"),
+    ("580.142", "sm_89", "sm_89"),
+    ("580.159.03", "sm_90", "sm_90a"),
+    ("590.48.01", "sm_100", "sm_100a"),
+    ("595.45.04", "sm_120", "sm_120a"),
 ]
 
 
-def opened(kernel: ScriptedKernel):
-    return NvDriver("nv", lambda _: kernel).open(0, None)
+def opened(kernel: RecordedKernel):
+    return driver_of(kernel).open(0, None)
 
 
-def use(kernel: ScriptedKernel) -> None:
+def use(kernel: RecordedKernel) -> None:
     """Open, use every part once, close."""
     device = opened(kernel)
     with contextlib.closing(device):
@@ -56,35 +54,33 @@ def use(kernel: ScriptedKernel) -> None:
 
 
 @pytest.mark.sampled(7)
-@pytest.mark.parametrize(("version", "compute", "arch"), ROWS)
-def test_every_generation_and_branch_opens_and_leaves_nothing(version: str, compute: int, arch: str):
-    kernel = ScriptedKernel(Script(version=version, compute_class=compute))
+@pytest.mark.parametrize(("version", "chip", "arch"), ROWS)
+def test_every_generation_and_branch_opens_and_leaves_nothing(version: str, chip: str, arch: str):
+    kernel = RecordedKernel(chip, driver=version[:3], version=version)
     device = opened(kernel)
     assert device.info.arch == arch
     device.close()
     use(kernel)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_consumer_blackwell_is_one_architecture_under_both_names():
     """The vendor's header lists its SM as 10.4 and as 12.0, and says that the first is to go."""
     for version in (0xA04, 0xC00):
-        kernel = ScriptedKernel(
-            Script(version="580.142", compute_class=0xCEC0, gr={GrInfo.SM_VERSION: version})
-        )
+        kernel = RecordedKernel("sm_120", version="580.142", gr={GrInfo.SM_VERSION: version})
         device = opened(kernel)
         assert (device.info.arch, device.gpu.chip.name) == ("sm_120a", "sm_120")
         device.close()
         use(kernel)
-        assert kernel.leaks() == []
+        assert kernel.held() == {}
 
 
 def test_close_is_idempotent():
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel()
     device = opened(kernel)
     device.close()
     device.close()
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 @pytest.mark.parametrize(
@@ -96,21 +92,20 @@ def test_close_is_idempotent():
     ],
 )
 def test_a_node_that_cannot_be_opened_names_its_cure(number: int, cure: str):
-    kernel = ScriptedKernel(Script(missing=("/dev/nvidiactl",), missing_errno=number))
+    kernel = RecordedKernel(surprises={"open /dev/nvidiactl": number})
     with pytest.raises(DriverError, match="/dev/nvidiactl") as raised:
         opened(kernel)
     assert cure in str(raised.value)
-    assert NvDriver("nv", lambda _: kernel).enumerate() == []
+    assert driver_of(kernel).enumerate() == []
 
 
 @pytest.mark.parametrize(("number", "cure"), [(errno.ENOENT, "pass it through"), (errno.EACCES, "group")])
 def test_gpus_none_of_which_can_be_opened_name_the_cure(number: int, cure: str):
-    nodes = ("/dev/nvidia0", "/dev/nvidia1")
-    kernel = ScriptedKernel(Script(gpus=2, missing=nodes, missing_errno=number))
+    kernel = RecordedKernel("sm_90", "sm_90", surprises={"open /dev/nvidia[01]": number})
     with pytest.raises(DriverError, match=rf"(?s)open /dev/nvidia0 failed .*{cure}"):
         opened(kernel)
-    assert NvDriver("nv", lambda _: kernel).enumerate() == []
-    assert kernel.leaks() == []
+    assert driver_of(kernel).enumerate() == []
+    assert kernel.held() == {}
 
 
 @pytest.mark.parametrize("status", [NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES])
@@ -120,24 +115,24 @@ def test_gpus_none_of_which_can_be_opened_name_the_cure(number: int, cure: str):
 def test_no_memory_at_open_gives_a_hint(what: str, status: NvStatus):
     kernel = HookedKernel(open_machine(surprises={what: StatusReply(status)}))
     with pytest.raises(OutOfMemoryError, match=rf"(?s){what.rpartition(' ')[2]} failed.*close .*nvidia-smi"):
-        NvDriver("nv", lambda _: kernel, emulated=True).open(0, None)
+        driver_of(kernel).open(0, None)
     assert kernel.held() == {}
 
 
 @pytest.mark.parametrize("version", ["610.43.02", "550.90.07", "575.1", ""])
 def test_an_unknown_branch_is_refused_with_the_known_ones(version: str):
-    kernel = ScriptedKernel(Script(version=version))
+    kernel = RecordedKernel(version=version)
     with pytest.raises(UnsupportedError, match="570, 580, 590, 595"):
         opened(kernel)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_the_version_is_read_from_proc_where_it_is_there():
-    kernel = ScriptedKernel(Script(proc_version=True, version="590.48.01"))
+    kernel = RecordedKernel(driver="590", filtered=False)
     device = opened(kernel)
     device.close()
     assert device.rm.branch == 590
-    assert not any("CHECK_VERSION" in call for call in kernel.calls)
+    assert not any("CHECK_VERSION" in call for call in kernel.lines)
 
 
 def test_a_gpu_that_is_not_in_the_table_is_refused_by_name():
@@ -182,16 +177,23 @@ def test_a_gpu_that_lacks_a_class_of_its_generation_is_refused_with_what_was_see
             choose(chip, left)
 
 
+def clear(cards: bytearray) -> None:
+    """Make a list of GPUs empty."""
+    cards[:] = bytes(len(cards))
+
+
 def test_a_device_that_does_not_exist_is_a_usage_error():
     for gpus, told in (
         (1, "lists one GPU, number 0"),
         (2, "lists 2 GPUs, numbers 0 to 1"),
         (0, "lists no GPU"),
     ):
-        kernel = ScriptedKernel(Script(gpus=gpus))
+        kernel = RecordedKernel(*["sm_90"] * gpus)
+        if not gpus:
+            kernel.after["NV_ESC_CARD_INFO"] = clear
         with pytest.raises(UsageError, match=f"nv:3 does not exist: the kernel driver {told}"):
-            NvDriver("nv", lambda _, kernel=kernel: kernel).open(3, None)
-        assert kernel.leaks() == []
+            driver_of(kernel).open(3, None)
+        assert kernel.held() == {}
 
 
 @pytest.mark.parametrize(
@@ -217,32 +219,32 @@ def test_a_variant_of_the_real_driver_names_choices():
 
 
 def test_enumerate_describes_the_gpu():
-    kernel = ScriptedKernel(Script(gpus=2))
-    infos = NvDriver("nv", lambda _: kernel).enumerate()
+    kernel = RecordedKernel("sm_90", "sm_90")
+    infos = driver_of(kernel).enumerate()
     assert [(i.index, i.arch, i.limits["max_shared_bytes"]) for i in infos] == [
         (0, "sm_90a", 232448),
         (1, "sm_90a", 232448),
     ]
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_gpus_whose_nodes_are_not_there_are_not_counted():
-    kernel = ScriptedKernel(Script(gpus=3, missing=("/dev/nvidia0", "/dev/nvidia2")))
+    kernel = RecordedKernel(*["sm_90"] * 3, surprises={"open /dev/nvidia[02]": errno.ENOENT})
     device = opened(kernel)
     assert device.rm.node == "/dev/nvidia1"
     device.close()
-    assert len(NvDriver("nv", lambda _: kernel).enumerate()) == 1
-    assert kernel.leaks() == []
+    assert len(driver_of(kernel).enumerate()) == 1
+    assert kernel.held() == {}
 
 
 def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper():
-    for compute, aliased in ((0xCBC0, False), (0xC6C0, True)):
-        kernel = ScriptedKernel(Script(compute_class=compute))
+    for chip, aliased in (("sm_90", False), ("sm_80", True)):
+        kernel = RecordedKernel(chip)
         device = opened(kernel)
         host = kernel.mmap(65536, flags=0x21)
         device.map_host(host.va, 65536)
         ranges = [
-            c for c in kernel.calls if c.startswith("UVM_CREATE_EXTERNAL_RANGE") and f"{host.va:#x}" in c
+            c for c in kernel.lines if c.startswith("UVM_CREATE_EXTERNAL_RANGE") and f"{host.va:#x}" in c
         ]
         assert len(ranges) == 1
         assert (device.shared.semaphore_va(host.va + 64) != host.va + 64) == aliased
@@ -250,11 +252,11 @@ def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper(
         device.unmap_host(host.va, 65536)
         device.close()
         kernel.munmap(host.va, 65536)
-        assert kernel.leaks() == []
+        assert kernel.held() == {}
 
 
 def test_a_refused_unmapping_leaves_host_memory_mapped():
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel()
     device = opened(kernel)
     host = kernel.mmap(65536, flags=0x21)
     device.map_host(host.va, 65536)
@@ -263,13 +265,14 @@ def test_a_refused_unmapping_leaves_host_memory_mapped():
     device.unmap_host(host.va, 65536)
     device.close()
     kernel.munmap(host.va, 65536)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_a_refused_copy_object_fails_copies_alone():
     from hcq.device import Device
 
-    kernel = ScriptedKernel(Script(graphics_copy=False))
+    refused = {"RM_ALLOC HOPPER_DMA_COPY_A #2": StatusReply(NvStatus.INVALID_ARGUMENT)}
+    kernel = RecordedKernel(surprises=refused)
     with contextlib.closing(Device(opened(kernel))) as device:
         program = device.load(sample("sm_90a", 90))
         out, x = device.alloc(64), device.alloc(64)
@@ -278,7 +281,7 @@ def test_a_refused_copy_object_fails_copies_alone():
         queue.submit(commands).wait(timeout_s=HANG_S)
         with pytest.raises(UnsupportedError, match="HOPPER_DMA_COPY_A"):
             queue.submit(queue.record().copy(out, x))
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 SIZES = (FbInfo.TOTAL_RAM_SIZE, FbInfo.BAR1_SIZE)
@@ -308,10 +311,10 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_gpu_with_implausible_facts_is_refused_with_those_facts(lie: str):
     command, reply, told = LIES[lie]
-    kernel = ScriptedKernel(Script(replies={command: lambda: reply}))
+    kernel = RecordedKernel(replies={command: lambda: reply})
     with pytest.raises(BringUpError, match=rf"(?s)driver 580.159.03 .*{told}.*hint: "):
         opened(kernel)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 @pytest.mark.parametrize(
@@ -325,28 +328,29 @@ def test_a_gpu_with_implausible_facts_is_refused_with_those_facts(lie: str):
     ],
 )
 def test_a_graphics_engine_with_implausible_facts_is_refused(index: GrInfo, value: int, told: str):
-    kernel = ScriptedKernel(Script(gr={index: value}))
+    kernel = RecordedKernel(gr={index: value})
     with pytest.raises(BringUpError, match=told):
         opened(kernel)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_an_implausible_gpu_opens_when_forced():
-    kernel = ScriptedKernel(Script(sms=400))
-    device = NvDriver("nv", lambda _: kernel).open(0, None, choices=parse("plausible=false"))
+    order = {"numSm": 400, "numTpc": 200}
+    kernel = RecordedKernel(replies={Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: lambda: order})
+    device = driver_of(kernel).open(0, None, choices=parse("plausible=false"))
     assert device.info.compute_units == 400
     device.close()
 
 
 def test_sms_are_counted_by_masks_where_the_order_is_refused():
-    script = Script(
+    kernel = RecordedKernel(
         replies={
             Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: lambda: None,
             Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK: lambda: {"gpcMask": 0b1011},
             Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK: lambda: {"tpcMask": 0x1FF},
         }
     )
-    device = opened(ScriptedKernel(script))
+    device = opened(kernel)
     assert device.gpu.sms == 2 * 3 * 9
     device.close()
 

@@ -11,7 +11,7 @@ from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse
 from drivers.shared.choices import value_text
 from tests.limits import HANG_S
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel
 from tools.bringup import command
 from tools.bringup.checks import REPEATS, RungError
 from tools.bringup.ladder import ONE, Ladder
@@ -149,7 +149,7 @@ def test_values_that_are_expected_to_fail_are_choices() -> None:
 
 
 def bench(choices: str = "default", clock: Callable[[], float] | None = None) -> Bench:
-    made = Bench(ScriptedKernel(), parse(choices))
+    made = Bench(RecordedKernel(), parse(choices))
     if clock is not None:
         made.clock = clock
     return made

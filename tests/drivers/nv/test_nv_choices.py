@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.chips import GENERATIONS
 from drivers.nv.layouts.gpfifo import GpfifoEntry
+from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, PRESETS, parse
 from drivers.shared.choices import changes, describe, value_text
+from emulator.shared.surprises import StatusReply
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import BringUpError, DriverError, UnsupportedError, UsageError
 from hcq.graph import Graph
 from tests.limits import HANG_S
 from tests.support.nv.golden import sample
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from drivers.nv.device import NvDevice
 
-HOPPER, BLACKWELL, AMPERE = 0xCBC0, 0xCEC0, 0xC6C0
+HOPPER, BLACKWELL = "sm_90", "sm_120"
 VALUES = [f"{name}={value_text(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
 HOPPER_LACKS = {"channel_class=c96f"}
 
 
-def opened(kernel: ScriptedKernel, text: str) -> NvDevice:
-    return NvDriver("nv", lambda _: kernel).open(0, None, choices=parse(text))
+def opened(kernel: RecordedKernel, text: str) -> NvDevice:
+    return driver_of(kernel).open(0, None, choices=parse(text))
 
 
-def use(kernel: ScriptedKernel, text: str) -> None:
+def use(kernel: RecordedKernel, text: str) -> None:
     """Open a device, run a copy on each kind of queue, map host memory, close."""
     made = opened(kernel, text)
     with contextlib.closing(made):
@@ -49,13 +50,13 @@ def use(kernel: ScriptedKernel, text: str) -> None:
 @pytest.mark.sampled(53)
 @pytest.mark.parametrize("text", VALUES)
 def test_every_value_opens_runs_and_leaves_nothing(text: str) -> None:
-    kernel = ScriptedKernel(Script(compute_class=HOPPER))
+    kernel = RecordedKernel(filtered=False)
     if text in HOPPER_LACKS:
         with pytest.raises(UnsupportedError, match="it lists c86f, c56f"):
             use(kernel, text)
     else:
         use(kernel, text)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 @pytest.mark.sampled(5)
@@ -63,9 +64,9 @@ def test_every_value_opens_runs_and_leaves_nothing(text: str) -> None:
 def test_every_preset_opens_where_it_is_known_to_work(name: str) -> None:
     preset = PRESETS[name]
     for compute in preset.computes:
-        kernel = ScriptedKernel(Script(compute_class=compute))
+        kernel = RecordedKernel(f"sm_{GENERATIONS[compute].chips[0].sm}", filtered=False)
         use(kernel, name)
-        assert kernel.leaks() == []
+        assert kernel.held() == {}
     assert changes(parse(name)) == dict(preset.values)
     assert set(preset.values) <= set(ALTERNATIVES)
 
@@ -95,13 +96,13 @@ def test_an_unknown_choice_is_refused_with_the_known_ones(text: str, words: tupl
     assert all(word in str(raised.value) for word in words), str(raised.value)
 
 
-def lines(kernel: ScriptedKernel, start: str) -> list[str]:
-    return [line for line in kernel.calls if line.startswith(start)]
+def lines(kernel: RecordedKernel, start: str) -> list[str]:
+    return [line for line in kernel.lines if line.startswith(start)]
 
 
 @pytest.mark.sampled(13)
 @pytest.mark.parametrize(
-    ("text", "compute", "start", "words"),
+    ("text", "chip", "start", "words"),
     [
         ("channel_class=c56f", HOPPER, "RM_ALLOC AMPERE_CHANNEL_GPFIFO_A", ()),
         ("channel_class=c86f", BLACKWELL, "RM_ALLOC HOPPER_CHANNEL_GPFIFO_A", ()),
@@ -114,11 +115,11 @@ def lines(kernel: ScriptedKernel, start: str) -> list[str]:
         ("gr_parameters=false", HOPPER, "RM_ALLOC HOPPER_COMPUTE_A", ()),
         ("context_window=64", HOPPER, "UVM_REGISTER_CHANNEL", ("length=0x4000000",)),
         ("vaspace=rm", HOPPER, "RM_ALLOC NV01_MEMORY_VIRTUAL", ("limit=0x1ffffffffffff", "hVASpace=")),
-        ("copy_engine=last", HOPPER, "RM_ALLOC HOPPER_DMA_COPY_A", ("engineType=0xc",)),
+        ("copy_engine=last", HOPPER, "RM_ALLOC HOPPER_DMA_COPY_A", ("engineType=0xe",)),
     ],
 )  # fmt: skip
-def test_a_value_follows_the_calls(text: str, compute: int, start: str, words: tuple[str, ...]) -> None:
-    kernel, plain = (ScriptedKernel(Script(compute_class=compute)) for _ in range(2))
+def test_a_value_follows_the_calls(text: str, chip: str, start: str, words: tuple[str, ...]) -> None:
+    kernel, plain = (RecordedKernel(chip, filtered=False) for _ in range(2))
     for one, how in ((kernel, text), (plain, "default")):
         with contextlib.closing(opened(one, how)) as made:
             made.ring(QueueKind.COMPUTE, 0)
@@ -129,30 +130,42 @@ def test_a_value_follows_the_calls(text: str, compute: int, start: str, words: t
 
 
 def test_an_address_space_of_the_resource_manager_needs_no_uvm() -> None:
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel(filtered=False)
     use(kernel, "vaspace=rm")
-    assert not [line for line in kernel.calls if "UVM" in line or "nvidia-uvm" in line]
+    assert not [line for line in kernel.lines if "UVM" in line or "nvidia-uvm" in line]
     maps, unmaps = lines(kernel, "RM_MAP_MEMORY_DMA"), lines(kernel, "RM_UNMAP_MEMORY_DMA")
     assert len(maps) == len(unmaps) > 8
 
 
+class Moving(RecordedKernel):
+    """A kernel that maps memory elsewhere than was asked for."""
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        if Request.from_int(request).NR == Escape.NV_ESC_RM_MAP_MEMORY_DMA:
+            assert isinstance(argument, bytearray)
+            layout: Any = self.machine.structs["NVOS46_PARAMETERS"]
+            layout.store(argument, dmaOffset=layout.from_bytes(argument).dmaOffset - (1 << 21))
+        return super().ioctl(fd, request, argument)
+
+
 def test_a_mapping_that_was_moved_is_undone_and_refused() -> None:
-    kernel = ScriptedKernel(Script(dma_moves=-0x1000))
+    kernel = Moving(filtered=False)
     with pytest.raises(BringUpError, match="instead of"):
         opened(kernel, "vaspace=rm")
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_a_sandbox_that_filters_the_mapping_is_named() -> None:
-    kernel = ScriptedKernel(Script(refuse={"RM_MAP_MEMORY_DMA": NvStatus.NOT_SUPPORTED}))
+    refused = {"NVOS46_PARAMETERS*": StatusReply(NvStatus.NOT_SUPPORTED)}
+    kernel = RecordedKernel(filtered=False, surprises=refused)
     with pytest.raises(DriverError, match=r"(?s)RM_MAP_MEMORY_DMA.*vaspace=uvm"):
         opened(kernel, "vaspace=rm")
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 @pytest.mark.parametrize(("ring", "same"), [("video", True), ("system", True), ("pages", False)])
 def test_ring_entries_and_user_area_lie_where_it_was_chosen(ring: str, same: bool) -> None:  # noqa: FBT001 - a table's column
-    made = opened(ScriptedKernel(), f"ring={ring}")
+    made = opened(RecordedKernel(filtered=False), f"ring={ring}")
     with contextlib.closing(made):
         channel = made.ring(QueueKind.COMPUTE, 0).channel
         assert (channel.memory is channel.userd_memory) is same
@@ -160,7 +173,7 @@ def test_ring_entries_and_user_area_lie_where_it_was_chosen(ring: str, same: boo
 
 
 def test_entries_of_a_subroutine_are_marked_prebuilt_ones_too() -> None:
-    made = opened(ScriptedKernel(), "gp_level=subroutine")
+    made = opened(RecordedKernel(filtered=False), "gp_level=subroutine")
     with contextlib.closing(Device(made)) as device:
         queue, buffer = device.copies[0], device.alloc(4096)
         graph = Graph()
@@ -176,24 +189,25 @@ def test_entries_of_a_subroutine_are_marked_prebuilt_ones_too() -> None:
 
 def test_a_channel_of_an_older_class_finds_signals_below_forty_bits() -> None:
     """The host engine of class c56f has 40 address bits, also on Hopper."""
-    with contextlib.closing(opened(ScriptedKernel(), "channel_class=c56f")) as made:
+    with contextlib.closing(opened(RecordedKernel(filtered=False), "channel_class=c56f")) as made:
         pool = made.rm.kernel.mmap(65536, flags=0x21)
         made.map_host(pool.va, 65536)
         assert pool.va >> 40
         assert made.shared.semaphore_va(pool.va + 16) < 1 << 40
         made.unmap_host(pool.va, 65536)
         made.rm.kernel.munmap(pool.va, 65536)
-    with contextlib.closing(opened(ScriptedKernel(), "default")) as made:
+    with contextlib.closing(opened(RecordedKernel(filtered=False), "default")) as made:
         assert made.shared.semaphore_va(1 << 46) == 1 << 46
 
 
 @pytest.mark.parametrize("told", [0, 5])
 def test_a_fetched_index_of_zero_is_not_assumed(told: int) -> None:
     """GSP firmware was observed to leave the field at 0."""
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel(filtered=False)
     with contextlib.closing(opened(kernel, "default")) as made:
         ring = made.ring(QueueKind.COPY, 0)
-        kernel.doorbell.stalled = True
+        kernel.settle()
+        kernel.doorbells.stalled = True
         ring.send((0x2000_0000,))
         ring.channel.userd[34] = told
         assert ring.channel.fetched() == (told or None)

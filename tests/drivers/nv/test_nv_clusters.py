@@ -13,7 +13,6 @@ import pytest
 
 from drivers.kernel import view_at
 from drivers.nv import cubin
-from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.cubin import InfoAttribute
 from drivers.nv.quirks import parse
 from hcq.device import Device
@@ -24,15 +23,14 @@ from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.facts import nv_cubin, nv_qmd_v04, nv_qmd_v05
 from tests.limits import HANG_S
 from tests.support.nv.golden import small_cubin
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.nv.program import NvProgram
 
-HOPPER, BLACKWELL, AMPERE = (0xCBC0, "sm_90a", 90), (0xCEC0, "sm_120a", 120), (0xC6C0, "sm_80", 80)
+HOPPER, BLACKWELL, AMPERE = ("sm_90", "sm_90a", 90), ("sm_120", "sm_120a", 120), ("sm_80", "sm_80", 80)
 FACTS = {HOPPER: (nv_qmd_v04, "sm_90"), BLACKWELL: (nv_qmd_v05, "sm_100")}
 ONE = (1, 1, 1)
 
@@ -47,32 +45,32 @@ def image(arch: str, sm: int, **records: bytes) -> KernelImage:
 
 
 @contextlib.contextmanager
-def scripted(chip: tuple[int, str, int], choices: str = "") -> Iterator[tuple[ScriptedKernel, Device]]:
-    """Open a scripted GPU."""
-    kernel = ScriptedKernel(Script(compute_class=chip[0]))
-    made = NvDriver("nv", lambda _: kernel).open(0, None, choices=parse(choices or "default"))
+def recorded(chip: tuple[str, str, int], choices: str = "") -> Iterator[tuple[RecordedKernel, Device]]:
+    """Open an emulated GPU whose calls are recorded."""
+    kernel = RecordedKernel(chip[0])
+    made = driver_of(kernel).open(0, None, choices=parse(choices or "default"))
     with Device(made) as device:
         yield kernel, device
 
 
 @contextlib.contextmanager
-def opened(chip: tuple[int, str, int], choices: str = "") -> Iterator[Device]:
-    with scripted(chip, choices) as (_, device):
+def opened(chip: tuple[str, str, int], choices: str = "") -> Iterator[Device]:
+    with recorded(chip, choices) as (_, device):
         yield device
 
 
-def loaded(device: Device, chip: tuple[int, str, int], **records: bytes) -> NvProgram:
+def loaded(device: Device, chip: tuple[str, str, int], **records: bytes) -> NvProgram:
     program: Any = device.driver.load(image(*chip[1:], **records))
     return program
 
 
-def field(chip: tuple[int, str, int], block: bytes, name: str) -> int:
+def field(chip: tuple[str, str, int], block: bytes, name: str) -> int:
     """Return a field of a descriptor by the bit positions of the facts."""
     (lo, hi) = next((lo, hi) for lo, hi, own, *_ in FACTS[chip][0].ROWS if own == name)
     return int.from_bytes(block, "little") >> lo & (1 << hi - lo + 1) - 1
 
 
-def bank(chip: tuple[int, str, int], program: NvProgram, block: bytes, name: str) -> list[int]:
+def bank(chip: tuple[str, str, int], program: NvProgram, block: bytes, name: str) -> list[int]:
     """Return one word, or the words along x, y and z, of constant bank 0."""
     words = nv_cubin.BANK0[FACTS[chip][1]]
     places = [words[one] for one in (name, f"{name}.x", f"{name}.y", f"{name}.z") if one in words]
@@ -80,7 +78,7 @@ def bank(chip: tuple[int, str, int], program: NvProgram, block: bytes, name: str
 
 
 @pytest.mark.parametrize("chip", [HOPPER, BLACKWELL])
-def test_the_descriptor_and_bank_0_state_the_cluster(chip: tuple[int, str, int]):
+def test_the_descriptor_and_bank_0_state_the_cluster(chip: tuple[str, str, int]):
     with opened(chip) as device:
         program = loaded(device, chip)
         block = program.shape((4, 6, 5), (32, 1, 1), (2, 3, 1)).block.tobytes()
@@ -97,7 +95,7 @@ def test_the_descriptor_and_bank_0_state_the_cluster(chip: tuple[int, str, int])
 
 
 @pytest.mark.parametrize("chip", [HOPPER, BLACKWELL])
-def test_a_launch_without_clusters_has_the_same_bytes_as_one_with_clusters_of_one(chip: tuple[int, str, int]):
+def test_a_launch_without_clusters_has_the_same_bytes_as_one_with_clusters_of_one(chip: tuple[str, str, int]):
     with opened(chip) as device:
         program = loaded(device, chip)
         plain = program.shape((4, 6, 5), (32, 1, 1)).block.tobytes()
@@ -192,7 +190,7 @@ def test_a_cluster_is_checked_against_device_and_grid():
 
 
 def test_replays_of_a_graph_carry_the_cluster():
-    with scripted(HOPPER) as (kernel, device):
+    with recorded(HOPPER) as (kernel, device):
         program = device.load(image(*HOPPER[1:]))
         graph = Graph()
         out, rows = graph.param("out", size=64), graph.param("rows", bits=16)
@@ -202,9 +200,9 @@ def test_replays_of_a_graph_carry_the_cluster():
         graph.add(device.compute, commands)
         executable = graph.compile()
         for count in (7, 9):
-            kernel.doorbell.streams.clear()
+            kernel.doorbells.streams.clear()
             executable.replay([device.alloc(64), count]).wait(timeout_s=HANG_S)
-            line = next(one for stream in kernel.doorbell.streams for one in stream if "SEND_PCAS_A" in one)
+            line = next(one for stream in kernel.doorbells.streams for one in stream if "SEND_PCAS_A" in one)
             block = bytes(view_at(int(line.rsplit("=", 1)[1], 16), 384))
             names = ("QMD_TYPE", "GPC_CGA_WIDTH", "GRID_WIDTH", "GRID_HEIGHT")
             assert [field(HOPPER, block, name) for name in names] == [3, 2, 4, count]

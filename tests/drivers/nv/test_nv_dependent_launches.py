@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.kernel import view_at
-from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.layouts.qmd_values import DependentAction
 from drivers.nv.quirks import parse
@@ -18,8 +17,7 @@ from hcq.driver import BufferSpec, Place
 from hcq.errors import UsageError
 from tests.limits import HANG_S
 from tests.support.nv.golden import sample
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +29,11 @@ LAYOUT = QMDS["V04"]
 
 
 class Lab:
-    """A scripted GPU: what a recording sends, as text of k (launch), > (started by k), | (idle), w (wait)."""
+    """A GPU: what a recording sends, as text of k (launch), > (started by k), | (idle), w (wait)."""
 
     def __init__(self, choices: str = "default") -> None:
-        self.kernel = ScriptedKernel(Script())
-        driver = NvDriver("nv", lambda _: self.kernel)
+        self.kernel = RecordedKernel()
+        driver = driver_of(self.kernel)
         self.device = Device(driver.open(0, None, choices=parse(choices)))
         self.program: Program = self.device.load(sample("sm_90a", 90))
         self.memory = self.device.alloc(4096, BufferSpec(place=Place.HOST, host_visible=True, coherent=True))
@@ -58,10 +56,10 @@ class Lab:
 
     def sent(self, text: str) -> str:
         """Return what the words of a recording do, without the end of the submission."""
-        self.kernel.doorbell.streams.clear()
+        self.kernel.doorbells.streams.clear()
         self.device.compute.submit(self.record(text)).wait(timeout_s=HANG_S)
         out = ""
-        for line in itertools.chain.from_iterable(self.kernel.doorbell.streams):
+        for line in itertools.chain.from_iterable(self.kernel.doorbells.streams):
             if "SEND_PCAS_A" in line:
                 out += "k" + self._followers(int(line.rsplit("=", 1)[1], 16))
             elif "WAIT_FOR_IDLE" in line:

@@ -11,7 +11,6 @@ import pytest
 from compiler.targets.nvptx import assembler
 from drivers.elf import Elf
 from drivers.kernel import view_at
-from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
 from drivers.nv.lines import LineTable
@@ -22,8 +21,7 @@ from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, FaultKind
 from tests.limits import HANG_S
 from tests.support.nv.golden import sample
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from hcq.errors import FaultReport
@@ -33,13 +31,13 @@ READ_ERRORS = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
 
 
 @contextlib.contextmanager
-def device(kernel: ScriptedKernel):
-    made = NvDriver("nv", lambda _: kernel).open(0, None)
+def device(kernel: RecordedKernel):
+    made = driver_of(kernel).open(0, None)
     try:
         yield made
     finally:
         made.close()
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def device(kernel: ScriptedKernel):
     ],
 )
 def test_a_posted_error_becomes_a_fault_report(code: int, kind: object, word: str):
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel()
     with device(kernel) as made:
         assert made.fault() is None
         kernel.post_error(code)
@@ -67,7 +65,7 @@ def test_a_posted_error_becomes_a_fault_report(code: int, kind: object, word: st
 
 def test_the_report_names_kernel_address_and_nearest_allocation():
     replies: list[dict[str, object]] = []
-    kernel = ScriptedKernel(Script(replies={READ_ERRORS: lambda: replies.pop(0)}))
+    kernel = RecordedKernel(replies={READ_ERRORS: lambda: replies.pop(0)})
     with device(kernel) as made:
         program = made.load(sample("sm_90a", 90))
         near = made.alloc(1 << 21, BufferSpec())
@@ -107,7 +105,7 @@ PTX = """.version 8.0
 def faulting_at(image: KernelImage, offset: int) -> FaultReport:
     """Return the replies of a GPU with an SM that stopped at a byte of an image's code."""
     replies: list[dict[str, object]] = [{}, {}]
-    kernel = ScriptedKernel(Script(replies={READ_ERRORS: lambda: replies.pop(0)}))
+    kernel = RecordedKernel(replies={READ_ERRORS: lambda: replies.pop(0)})
     with device(kernel) as made:
         program = made.load(image)
         pc = program.memory.va + program.kernel.code + offset
@@ -143,8 +141,8 @@ def test_an_image_without_lines_has_a_report_without_one():
 
 def test_the_report_has_the_mmu_word_and_the_last_encoded_kernels():
     mmu = NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=0x2A)
-    kernel = ScriptedKernel(Script(replies={READ_ERRORS: lambda: {"mmuFault": mmu}}))
-    with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
+    kernel = RecordedKernel(replies={READ_ERRORS: lambda: {"mmuFault": mmu}})
+    with contextlib.closing(Device(driver_of(kernel).open(0, None))) as made:
         program = made.load(sample("sm_90a", 90))
         out, x = made.alloc(64), made.alloc(64)
         queue = made.compute
@@ -159,7 +157,7 @@ def test_the_report_has_the_mmu_word_and_the_last_encoded_kernels():
 
 
 def test_recovery_gives_new_channels_and_keeps_memory():
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel()
     with device(kernel) as made:
         host = made.alloc(4096, BufferSpec(place=Place.HOST))
         host.host[:4] = b"kept"
@@ -172,15 +170,16 @@ def test_recovery_gives_new_channels_and_keeps_memory():
         assert ring.channel is not before
         assert bytes(host.host[:4]) == b"kept"
         ring.send(())
+        kernel.settle()
         assert ring.reclaim() == ring.sequence
         zeroed = made.alloc(1 << 21, BufferSpec())
         made.free(zeroed)
 
 
 def test_waiting_on_a_faulted_device_raises_the_report():
-    kernel = ScriptedKernel()
-    with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
-        kernel.doorbell.stalled = True
+    kernel = RecordedKernel()
+    with contextlib.closing(Device(driver_of(kernel).open(0, None))) as made:
+        kernel.doorbells.stalled = True
         point = made.compute.submit(made.compute.record().barrier())
         kernel.post_error(109)
         with pytest.raises(DeviceFault, match="context switch timeout"):
@@ -188,27 +187,28 @@ def test_waiting_on_a_faulted_device_raises_the_report():
 
 
 def test_a_queue_that_reports_more_than_was_submitted_faults():
-    kernel = ScriptedKernel()
-    with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
-        kernel.doorbell.stalled = True
+    kernel = RecordedKernel()
+    with contextlib.closing(Device(driver_of(kernel).open(0, None))) as made:
+        kernel.doorbells.stalled = True
         point = made.compute.submit(made.compute.record().barrier())
         view_at(point.signal.va, 8).cast("Q")[0] = 0xFFFF_FFFF_0000_0001
         with pytest.raises(
             DeviceFault, match=r"compute 0 of nv:0 holds \d{20}, but the last value submitted is 1\b"
         ):
             point.wait(timeout_s=HANG_S)
-        kernel.doorbell.stalled = False
+        kernel.doorbells.stalled = False
         made.recover()
         made.compute.submit(made.compute.record().barrier()).wait(timeout_s=HANG_S)
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 @pytest.mark.parametrize("by", [1, 0xFFFF_FFFF << 32])
 def test_a_ring_that_reports_more_than_was_sent_faults_and_frees_no_space(by: int):
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel()
     with device(kernel) as made:
         ring = made.ring(QueueKind.COMPUTE, 0)
-        kernel.doorbell.stalled = True
+        kernel.settle()
+        kernel.doorbells.stalled = True
         ring.send(())
         held = ring.memory.view[:8].cast("Q")
         held[0] = ring.sequence + by
@@ -221,10 +221,11 @@ def test_a_ring_that_reports_more_than_was_sent_faults_and_frees_no_space(by: in
         assert report.kind is FaultKind.QUEUE_ERROR
         assert report.queue == "nv:0 compute 0"
         assert f"holds {ring.sequence + by:#x}, but {ring.sequence} submissions were sent" in report.message
-        kernel.doorbell.stalled = False
+        kernel.doorbells.stalled = False
         made.recover()
         assert made.fault() is None
         ring.send(())
+        kernel.settle()
         assert ring.reclaim() == ring.sequence
 
 
@@ -242,12 +243,13 @@ def test_the_nearest_allocation_may_be_one_that_was_freed():
 
 
 def test_a_ring_that_is_stuck_is_taken_off_the_run_list_before_it_is_freed():
-    kernel = ScriptedKernel()
+    kernel = RecordedKernel()
     with device(kernel) as made:
         ring = made.ring(QueueKind.COMPUTE, 0)
-        kernel.doorbell.stalled = True
+        kernel.settle()
+        kernel.doorbells.stalled = True
         ring.send(())
-        before = len(kernel.calls)
+        before = len(kernel.lines)
         ring.close()
-        assert any("PREEMPT" in call for call in kernel.calls[before:])
-        kernel.doorbell.stalled = False
+        assert any("PREEMPT" in call for call in kernel.lines[before:])
+        kernel.doorbells.stalled = False

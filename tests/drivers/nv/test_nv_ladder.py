@@ -14,11 +14,11 @@ import pytest
 
 from drivers.nv.quirks import ALTERNATIVES, PRESETS, fitting, parse
 from drivers.shared.choices import describe, value_text
+from emulator.shared.surprises import StatusReply
 from hcq.errors import SignalTimeout
 from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel
 from tools.bringup import command
 from tools.bringup import ladder as nv_ladder
 from tools.bringup.checks import EMULATED_PATIENCE, wait_while_threads_work
@@ -270,8 +270,8 @@ def test_no_stage_starts_without_time_left(climb: Callable[..., tuple[Ladder, To
 
 
 def test_a_failed_rung_records_its_calls_and_rings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    kernel = ScriptedKernel(Script(refuse={"NV2080_CTRL_CMD_PERF_BOOST": 0x56}))
-    kernel.doorbell.stalled = True
+    kernel = RecordedKernel(surprises={"RM_CONTROL NV2080_CTRL_CMD_PERF_BOOST": StatusReply(0x56)})
+    kernel.doorbells.stalled = True
     trace = tmp_path / "trace.txt"
     assert command.run_child(command.parse(["--child", "12", "--dry", "--trace", str(trace)]), kernel) == 1
     told = json.loads(capsys.readouterr().out)

@@ -8,11 +8,10 @@ import pytest
 
 import hcq
 from compiler.targets.nvptx import assembler
-from drivers.nv.driver import NvDriver
 from hcq.errors import DeviceFault, FaultKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.limits import HANG_S
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,8 +147,8 @@ def test_a_second_fault_carries_only_its_own_reports(device: hcq.Device) -> None
 
 
 def test_reports_are_in_the_message_and_in_the_data() -> None:
-    kernel = ScriptedKernel()
-    made = NvDriver("nv", lambda _: kernel).open(0, None)
+    kernel = RecordedKernel()
+    made = driver_of(kernel).open(0, None)
     kernel.told = ("one: of two\nlines", "other")
     kernel.post_error(109)
     report = made.fault()

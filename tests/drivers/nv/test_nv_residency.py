@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hcq
-from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.branches import STRUCTS, branch_of
 from drivers.nv.layouts.controls import Control
 from hcq.errors import UnsupportedError, UsageError
@@ -19,8 +18,7 @@ from hcq.registry import wrap
 from tests.drivers.nv.test_nv_clusters import AMPERE, HOPPER, image, opened
 from tests.hcq.fake import ADD, ONE, FakeDevice
 from tests.support.nv.golden import sample
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +37,7 @@ SINGLETONS = (*((gpc, gpc, 16) for gpc in range(8)), (4, 8, 2), (5, 9, 2))
 
 @contextlib.contextmanager
 def with_order(parts: Sequence[tuple[int, int, int]], version: str = "580.159.03") -> Iterator[Device]:
-    """Open a scripted Hopper whose kernel driver states where its SMs lie."""
+    """Open a Hopper whose kernel driver states where its SMs lie."""
     branch = branch_of(version)
     assert branch is not None
     entry = STRUCTS[branch]["NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS"].FIELDS["globalSmId"].type
@@ -47,8 +45,8 @@ def with_order(parts: Sequence[tuple[int, int, int]], version: str = "580.159.03
     records = tuple(entry(gpcId=gpc, virtualGpcId=virtual) for gpc, virtual in places)
     order: dict[str, Any] = {"globalSmId": records, "numSm": len(places), "numTpc": len(places) // 2}
     replies = {Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: lambda: order}
-    kernel = ScriptedKernel(Script(version=version, replies=replies))
-    with wrap(NvDriver("nv", lambda _: kernel).open(0, None)) as device:
+    kernel = RecordedKernel(driver=version[:3], replies=replies)
+    with wrap(driver_of(kernel).open(0, None)) as device:
         yield device
 
 
@@ -85,8 +83,13 @@ def test_a_cooperative_grid_must_fit():
             commands.exec(program, args, groups=(most + 1, 1, 1), threads=SHAPE, cooperative=True)
         with pytest.raises(UsageError, match="cannot be open"):
             commands.exec(program, args, groups=(Param("n", 31), 1, 1), threads=SHAPE, cooperative=True)
+
+
+def test_clusters_of_a_gpu_that_does_not_state_its_gpcs_are_not_counted():
+    with with_order(((0, 0, 132),)) as device:
+        program = filling(device, 64)
         with pytest.raises(UnsupportedError, match="how many clusters of 2 workgroups"):
-            commands.exec(program, args, groups=(2, 1, 1), threads=SHAPE, cooperative=True, cluster=(2, 1, 1))
+            program.residency(WHOLE, (2, 1, 1))
 
 
 @pytest.mark.parametrize("version", ["570.211.01", "580.159.03", "595.45.04"])

@@ -6,7 +6,6 @@ import contextlib
 
 import pytest
 
-from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.chips import GENERATIONS
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.rm import NVOS02_PARAMETERS, NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
@@ -14,8 +13,7 @@ from hcq.device import Device
 from hcq.errors import DeviceFault
 from tests.limits import HANG_S
 from tests.support.nv.golden import sample
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 ESCAPES = {200, 201, 210, 214, 212, 206, 207, 0x27, 0x2B, 0x29, 0x2A, 0x34, 0x35, 0x4A, 0x4E, 0x4F, 0x5E, 218}
 """CARD_INFO, REGISTER_FD, CHECK_VERSION_STR, SYS_PARAMS, ATTACH_GPUS, OS events, RM_ALLOC_MEMORY, RM_ALLOC,
@@ -36,14 +34,14 @@ UVM = {
 }  # fmt: skip
 NOT_LISTED = {Control.NV906F_CTRL_GET_MMU_FAULT_INFO}
 """Issued only for a fault report, if the allowed source, the SM's registers, has no fault address."""
-OTHERS = ("570.211.01", "590.48.01", "595.45.04")
+OTHERS = ("570", "590", "595")
 
 
-class Asked(ScriptedKernel):
+class Asked(RecordedKernel):
     """A kernel that records the numbers of all calls."""
 
-    def __init__(self, script: Script) -> None:
-        super().__init__(script)
+    def __init__(self, *chips: str, driver: str) -> None:
+        super().__init__(*chips, driver=driver)
         self.escapes: set[int] = set()
         self.classes: set[int] = set()
         self.controls: set[int] = set()
@@ -51,7 +49,7 @@ class Asked(ScriptedKernel):
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         assert isinstance(argument, bytearray)
-        if self._fds[fd] == "/dev/nvidia-uvm":
+        if self.inner.files[fd].uvm is not None:
             self.uvm.add(request)
             return super().ioctl(fd, request, argument)
         number = Request.from_int(request).NR
@@ -81,30 +79,33 @@ def use(device: Device) -> None:
 
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize(
-    ("compute", "version"),
-    [*((compute, "580.159.03") for compute in GENERATIONS), *((0xCBC0, version) for version in OTHERS)],
+    ("chip", "driver"),
+    [
+        *((f"sm_{row.chips[0].sm}", "580") for row in GENERATIONS.values()),
+        *(("sm_90", branch) for branch in OTHERS),
+    ],
 )
-def test_every_name_in_use_is_on_the_list(compute: int, version: str):
-    kernel = Asked(Script(compute_class=compute, version=version))
-    driver = NvDriver("nv", lambda _: kernel).open(0, None)
-    with contextlib.closing(Device(driver)) as device:
+def test_every_name_in_use_is_on_the_list(chip: str, driver: str):
+    kernel = Asked(chip, driver=driver)
+    made = driver_of(kernel).open(0, None)
+    with contextlib.closing(Device(made)) as device:
         use(device)
         assert kernel.controls <= CONTROLS
         kernel.post_error(13)
         with pytest.raises(DeviceFault):
             device.poll_faults()
-        driver.recover()
+        made.recover()
     assert kernel.escapes <= ESCAPES
     assert kernel.classes <= CLASSES
     assert kernel.controls <= CONTROLS | NOT_LISTED
     assert kernel.uvm <= UVM
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_every_queue_is_a_channel_in_a_group_of_its_own_and_copies_leave_the_graphics_run_list():
-    kernel = ScriptedKernel()
-    with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as device:
+    kernel = RecordedKernel()
+    with contextlib.closing(Device(driver_of(kernel).open(0, None))) as device:
         channels = [queue.ring.channel for queue in device.queues]  # type: ignore[attr-defined]  # an NvRing
         assert len({channel.token for channel in channels}) == len({c.group for c in channels}) == 4
-        # The script's engines 0 and 1 share the graphics run list: types 9 and 10.
+        # The GPU's engines 0 and 1 share the graphics run list: types 9 and 10.
         assert [channel.engine for channel in channels] == [1, 1, 11, 12]

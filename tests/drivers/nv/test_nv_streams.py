@@ -13,10 +13,9 @@ import pytest
 
 from drivers.kernel import view_at
 from drivers.nv import decode, push
-from drivers.nv.channel import ENTRIES
-from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.ring import PUSH_BYTES
+from hcq.config import override
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, UsageError
@@ -25,13 +24,14 @@ from hcq.params import Param
 from tests.limits import CHILD_S, HANG_S
 from tests.support.host_time.nv import FinishedNv
 from tests.support.nv.golden import GOLDEN, sample
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+SMALL = 1 << 14
+"""Bytes of a small ring."""
 FOLDER = Path(__file__).parents[2] / "golden"
 
 
@@ -58,14 +58,14 @@ def test_golden_streams_never_differ_from_run_to_run():
 
 
 @contextlib.contextmanager
-def device(**script: Any):
-    kernel = ScriptedKernel(Script(**script))
-    made = Device(NvDriver("nv", lambda _: kernel).open(0, None))
+def device(chip: str = "sm_90"):
+    kernel = RecordedKernel(chip)
+    made = Device(driver_of(kernel).open(0, None))
     try:
         yield kernel, made
     finally:
         made.close()
-    assert kernel.leaks() == []
+    assert kernel.held() == {}
 
 
 def test_open_grid_and_pointer_land_in_descriptor_and_bank():
@@ -80,11 +80,9 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
         graph.add(made.compute, commands)
         executable = graph.compile()
         for groups in (77, 5):
-            kernel.doorbell.streams.clear()
+            kernel.doorbells.streams.clear()
             executable.submit({size: groups, source: x}).wait(timeout_s=HANG_S)
-            line = next(
-                line for submission in kernel.doorbell.streams for line in submission if "SEND_PCAS_A" in line
-            )
+            line = next(one for lines in kernel.doorbells.streams for one in lines if "SEND_PCAS_A" in one)
             layout = QMDS["V04"]
             descriptor = layout.from_bytes(view_at(int(line.rsplit("=", 1)[1], 16), layout.SIZE))
             assert (groups, 5) == (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT)
@@ -114,8 +112,8 @@ def test_an_open_write_to_an_open_place_stores_the_whole_number(kind: str, bits:
 @pytest.mark.slow
 def test_descriptors_of_every_version_describe_a_kernel_alike():
     seen = {}
-    for compute, sm, arch in ((0xC6C0, 80, "sm_80"), (0xCBC0, 90, "sm_90a"), (0xCEC0, 120, "sm_120a")):
-        with device(compute_class=compute) as (_, made):
+    for sm, arch in ((80, "sm_80"), (90, "sm_90a"), (120, "sm_120a")):
+        with device(f"sm_{sm}") as (_, made):
             program = made.driver.load(sample(arch, sm, registers=40, stack=100))
             shape = program.shape((3, 4, 5), (32, 2, 1))
             layout = program.descriptor.layout
@@ -141,16 +139,16 @@ def test_descriptors_of_every_version_describe_a_kernel_alike():
     assert [s[5] for s in seen.values()] == [3, 4, 5]
 
 
-@pytest.mark.slow
 def test_a_ring_wraps_and_keeps_what_was_not_fetched():
-    with device() as (kernel, made):
+    with override(ring_bytes=SMALL), device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
         seen: list[int] = []
-        kernel.doorbell.watch = lambda submission: seen.extend(len(words) for _, words in submission[1:])
-        filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
+        kernel.doorbells.watch = lambda _, entries: seen.extend(map(len, entries))
+        filler = (push.header(push.COPY, 0x100, 1), 0) * (SMALL // 4 // 6)
         for _ in range(7):
             ring.send(filler)
         assert seen == [len(filler) + push.SEM_WORDS] * 7
+        kernel.settle()
         assert ring.reclaim() == ring.sequence
 
 
@@ -160,43 +158,46 @@ def test_a_stream_larger_than_the_ring_is_refused():
 
 
 def test_a_ring_without_a_free_entry_waits_until_the_device_faults():
-    with device() as (kernel, made):
+    with override(ring_bytes=SMALL), device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.doorbell.stalled = True
+        kernel.settle()
+        kernel.doorbells.stalled = True
         setup = ring.sequence
-        for _ in range(ENTRIES - 1):
+        for _ in range(ring.submissions):
             ring.send(())
-        assert ring.sequence == setup + ENTRIES - 1
+        assert ring.sequence == setup + ring.submissions
         kernel.post_error(32)
         with pytest.raises(DeviceFault, match="host error"):
             ring.send(())
 
 
 def test_entries_that_were_fetched_are_written_again():
-    with device() as (kernel, made):
+    with override(ring_bytes=SMALL), device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.doorbell.ignored.add(ring.channel.token)
+        kernel.settle()
+        kernel.doorbells.stalled = True
         progress = view_at(ring.memory.va, 8).cast("Q")
         for _ in range(3):
-            for _ in range(ENTRIES // 2):
+            for _ in range(ring.submissions // 2):
                 ring.send(())
             progress[0] = ring.sequence
-        assert ring.sequence > ENTRIES
+        assert ring.sequence > ring.submissions
         assert ring.reclaim() == ring.sequence
 
 
 def test_a_full_ring_waits_until_the_device_faults():
-    with device() as (kernel, made):
+    with override(ring_bytes=SMALL), device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.doorbell.stalled = True
-        filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
+        kernel.settle()
+        kernel.doorbells.stalled = True
+        filler = (push.header(push.COPY, 0x100, 1), 0) * (SMALL // 4 // 6)
         ring.send(filler)
         ring.send(filler)
         assert "fetched" in ring.stuck()
         kernel.post_error(32)
         with pytest.raises(DeviceFault, match="host error"):
             ring.send(filler)
-        kernel.doorbell.stalled = False
+        kernel.doorbells.stalled = False
 
 
 def test_unknown_methods_and_headers_are_not_decoded():
@@ -207,11 +208,11 @@ def test_unknown_methods_and_headers_are_not_decoded():
 
 
 def test_host_semaphores_before_hopper_carry_8_upper_bits():
-    with device(compute_class=0xC6C0) as (kernel, made):
-        kernel.doorbell.streams.clear()
+    with device("sm_80") as (kernel, made):
+        kernel.doorbells.streams.clear()
         made.compute.submit(made.compute.record().barrier()).wait(timeout_s=HANG_S)
         upper = [
-            line for submission in kernel.doorbell.streams for line in submission if "SEM_ADDR_HI" in line
+            line for submission in kernel.doorbells.streams for line in submission if "SEM_ADDR_HI" in line
         ]
         assert upper
         assert all(int(line.rsplit("=", 1)[1], 0) < 256 for line in upper)

@@ -1,4 +1,4 @@
-"""The hardware tools on the scripted kernel."""
+"""The hardware tools on the emulated kernel."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 import hcq
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, NvQuirks, parse
+from emulator.shared.surprises import StatusReply
 from hcq.errors import UnsupportedError
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel
 from tools.bench.cuda import cuda
 from tools.bench.rows import Bench
 from tools.bringup import command
@@ -40,10 +41,7 @@ def test_every_doubtful_value_is_tried_by_some_rung():
 
 
 def test_a_failed_rung_reports_the_status_and_the_last_calls(capsys: pytest.CaptureFixture[str]):
-    from tests.support.nv.script import Script
-    from tests.support.nv.scripted import ScriptedKernel
-
-    refusing = ScriptedKernel(Script(refuse={"UVM_REGISTER_GPU_VASPACE": 0x5D}))
+    refusing = RecordedKernel(surprises={"UVM_REGISTER_GPU_VASPACE": StatusReply(0x5D)})
     assert command.run_child(command.parse(["--child", "9", "--dry"]), refusing) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["passed"]
@@ -53,7 +51,7 @@ def test_a_failed_rung_reports_the_status_and_the_last_calls(capsys: pytest.Capt
 
 
 def test_the_second_process_gets_the_choices_and_kernels_of_the_first(tmp_path: Path):
-    bench = LadderBench(ScriptedKernel(), parse("stack=low+pcas=3"), index=1, dry=True, kernels=tmp_path)
+    bench = LadderBench(RecordedKernel(), parse("stack=low+pcas=3"), index=1, dry=True, kernels=tmp_path)
     options = command.parse(bench.store_again()[3:])
     assert (options.child, options.device, options.kernels) == (18, 1, tmp_path)
     assert options.choices == "stack=low+pcas=3"

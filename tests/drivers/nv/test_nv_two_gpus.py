@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hcq
-from drivers.nv.driver import NvDriver
+from emulator.nv.profiles import link_of
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import UnsupportedError
 from tests.limits import HANG_S
-from tests.support.nv.script import Script, uuid_of
-from tests.support.nv.scripted import ScriptedKernel
+from tests.support.nv.recorded import RecordedKernel, driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,42 +22,44 @@ HOST = BufferSpec(place=Place.HOST, host_visible=True)
 
 
 @contextlib.contextmanager
-def pair(**script: Any) -> Iterator[tuple[list[ScriptedKernel], Device, Device]]:
-    kernels = [ScriptedKernel(Script(gpus=2, index=index, **script)) for index in range(2)]
-    for kernel in kernels:
-        kernel.others = [other for other in kernels if other is not kernel]
-    drivers = [NvDriver("nv", lambda _, kernel=kernel: kernel) for kernel in kernels]
-    with Device(drivers[0].open(0, None)) as a, Device(drivers[1].open(1, None)) as b:
-        yield kernels, a, b
-    assert [kernel.leaks() for kernel in kernels] == [[], []]
+def pair(link: str = "pcie") -> Iterator[tuple[RecordedKernel, Device, Device]]:
+    """Open two GPUs of a machine that are joined by "pcie", "nvlink", or nothing ("")."""
+    chips = ("sm_90", "sm_90")
+    kernel = RecordedKernel(*chips, link=link_of(chips, pcie=link == "pcie") if link else None)
+    driver = driver_of(kernel)
+    with Device(driver.open(0, None)) as a, Device(driver.open(1, None)) as b:
+        yield kernel, a, b
+    assert kernel.held() == {}
+    registered, left = (named(kernel.lines, f"UVM_{what}_GPU ") for what in ("REGISTER", "UNREGISTER"))
+    assert len(registered) == len(left) >= 2
 
 
-def mappings(kernel: ScriptedKernel, va: int) -> list[str]:
-    return [call for call in kernel.calls if call.startswith("UVM_MAP_EXTERNAL") and f"base={va:#x}" in call]
+def named(lines: list[str], start: str) -> list[str]:
+    return [line for line in lines if line.startswith(start)]
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("link", ["pcie", "nvlink"])
 def test_video_memory_of_a_peer_is_mapped_at_its_address(link: str):
-    with pair(link=link) as (kernels, a, b):
+    with pair(link) as (kernel, a, b):
         there = a.alloc(1 << 20)
+        before = len(kernel.lines)
         there.map_to(b)
         a_driver: Any = a.driver
-        peer = uuid_of(0)
-        calls = [call.split()[0] for call in kernels[1].calls if repr(peer) in call]
+        lines, peer = kernel.lines[before:], repr(kernel.machine.gpus[0].uuid)
+        calls = [line.split()[0] for line in lines if peer in line]
         assert calls == ["UVM_REGISTER_GPU", "UVM_ENABLE_PEER_ACCESS"]
-        (mapped,) = mappings(kernels[1], there.va)
+        (mapped,) = named(lines, f"UVM_MAP_EXTERNAL_ALLOCATION base={there.va:#x}")
         assert f"hClient={a_driver.rm.root:#x}" in mapped
         b.copies[0].submit(b.copies[0].record().copy(b.alloc(4096), there, 4096)).wait(timeout_s=HANG_S)
         more = a.alloc(8 << 20)
         more.map_to(b)
-        again = [call for call in kernels[1].calls if call.startswith("UVM_ENABLE_PEER_ACCESS")]
-        assert len(again) == 1, "a GPU is made a peer once"
+        assert len(named(kernel.lines, "UVM_ENABLE_PEER_ACCESS")) == 1, "a GPU is made a peer once"
 
 
 def test_video_memory_without_a_link_is_refused_with_the_way_around():
     with (
-        pair(link="") as (_, a, b),
+        pair("") as (_, a, b),
         pytest.raises(
             UnsupportedError,
             match=r"(?s)nv:1 cannot map .* of nv:0: UVM_ENABLE_PEER_ACCESS.*NOT_SUPPORTED.*through host",
@@ -70,22 +71,26 @@ def test_video_memory_without_a_link_is_refused_with_the_way_around():
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("link", ["", "pcie"])
 def test_host_memory_of_one_is_read_by_the_other_where_no_link_is(link: str):
-    with pair(link=link) as (kernels, a, b):
+    with pair(link) as (kernel, a, b):
         there = a.alloc(4096, HOST)
+        before = len(kernel.lines)
         there.map_to(b)
-        assert len(mappings(kernels[1], there.va)) == 1
-        assert not [call for call in kernels[1].calls if call.startswith("UVM_ENABLE_PEER_ACCESS")]
+        lines = kernel.lines[before:]
+        assert len(named(lines, f"UVM_MAP_EXTERNAL_ALLOCATION base={there.va:#x}")) == 1
+        assert not named(lines, "UVM_ENABLE_PEER_ACCESS")
 
 
 def test_memory_that_its_owner_frees_leaves_the_other_gpu():
-    with pair() as (kernels, a, b):
+    with pair() as (kernel, a, b):
+        owner: Any = a.driver
+        peer: Any = b.driver
+        spaces = [file.uvm for file in kernel.inner.files.values() if file.uvm is not None]
         for spec in (BufferSpec(), HOST):
-            owner, peer = a.driver, b.driver
             memory = owner.alloc(2 << 20, spec)
             peer.map_peer(memory, owner)
-            assert memory.va in kernels[1]._ranges
+            assert sum(memory.va in space.ranges for space in spaces) == 2
             owner.free(memory)
-            assert memory.va not in kernels[1]._ranges
+            assert not any(memory.va in space.ranges for space in spaces)
 
 
 @pytest.mark.sampled(2)

@@ -1,4 +1,4 @@
-"""Print the host time of launches and replays on scripted kernels: `python -m tests.support.host_time nv`.
+"""Print the host time of launches and replays on emulated kernels: `python -m tests.support.host_time nv`.
 
 Cases: `nv` and `amd`; nothing is executed. Each row has median, quartiles, count, device and commit: a table,
 or JSON lines where stdout is no terminal.

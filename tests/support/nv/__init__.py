@@ -1,4 +1,4 @@
-"""Golden streams of the NVIDIA driver, and a scripted kernel that replies to its ioctls.
+"""Golden streams of the NVIDIA driver, and an emulated kernel that records its calls.
 
-Not here: the emulated GPU, which executes its submissions (`emulator.nv`). Next: `golden`, `scripted`.
+Not here: the emulated GPU, which executes its submissions (`emulator.nv`). Next: `golden`, `recorded`.
 """

@@ -2,10 +2,10 @@
 
     python -m tests.support.nv.golden tests/golden      write them again; review every difference
 
-They are made on the scripted kernel. Host addresses, which differ between runs, are named in order of
+They are made on the emulated kernel. Host addresses, which differ between runs, are named in order of
 appearance.
 
-Not here: the scripted kernel (`scripted`), decoding (`drivers.nv.decode`).
+Not here: the emulated kernel that records its calls (`recorded`), decoding (`drivers.nv.decode`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.kernel import view_at
 from drivers.nv import decode
 from drivers.nv.decode import fields_text
-from drivers.nv.driver import NvDriver
-from drivers.nv.layouts.chips import CHIPS, sm_number
-from drivers.nv.layouts.controls import GrInfo
+from drivers.nv.layouts.chips import CHIPS
 from drivers.nv.layouts.cubin import (
     EM_CUDA,
     OSABI_13,
@@ -38,18 +36,29 @@ from hcq.device import Device
 from hcq.driver import QueueKind
 from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.support.nv.script import Script
-from tests.support.nv.scripted import ScriptedKernel
+from tests.limits import HANG_S
+from tests.support.nv.recorded import RecordedKernel, driver_of
 from tools.arguments import command, made_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from emulator.nv.engines.channel import ChannelRun
     from hcq.program import Program
-    from tests.support.nv.scripted_doorbell import Doorbell
+    from tests.support.nv.recorded import Doorbells
 
 _HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
 """Host addresses of this process; addresses that the driver chooses have ten digits."""
+
+
+_PTX: Final = """.version 8.7
+.target sm_{sm}
+.address_size 64
+.visible .entry {name}(.param .align 8 .b8 all[{parameters}])
+{{
+ ret;
+}}
+"""
 
 
 def small_cubin(
@@ -62,7 +71,7 @@ def small_cubin(
     placed: Sequence[tuple[int, int]] = (),
     records: Mapping[InfoAttribute, bytes] | None = None,
 ) -> bytes:
-    """Return a cubin with one kernel of 128 zero bytes, for launches that are not executed.
+    """Return a cubin with one kernel that does nothing: 128 zero bytes as code, and PTX for emulated GPUs.
 
     `placed` has offset and bytes of each parameter, in order; `records` are further ones of the kernel.
     """
@@ -76,6 +85,7 @@ def small_cubin(
     own += b"".join(_record(attribute, payload) for attribute, payload in (records or {}).items())
     strings = f"\0{name}\0".encode()
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0x10, 5, 0, 128)
+    ptx = _PTX.format(sm=sm, name=name, parameters=parameters)
     alloc = 2
     parts: list[tuple[str, int, int, bytes, int, int, int, int]] = [
         (".strtab", 3, 0, strings, 0, 0, 1, 0),
@@ -84,6 +94,7 @@ def small_cubin(
         (f".nv.info.{name}", 0x70000000, 0, own, 2, 5, 4, 0),
         (f".text.{name}", 1, alloc | 4, bytes(128), 2, 0, 128, 0),
         (f".nv.constant0.{name}", 1, alloc, bytes(base + parameters), 0, 5, 4, 0),
+        (".nv_debug_ptx_txt", 1, 0, ptx.encode(), 0, 0, 1, 0),
     ]
     return _elf(sm, parts)
 
@@ -141,12 +152,12 @@ _PAIRS: Final = {"SEM_ADDR_LO": False, "SET_SEMAPHORE_A": True}
 """First word of an address pair -> whether it is the upper half."""
 
 
-def stream_text(kernel: ScriptedKernel, words: list[int], names: Names) -> Iterable[str]:
+def stream_text(kernel: RecordedKernel, run: ChannelRun, words: list[int], names: Names) -> Iterable[str]:
     """Yield a line for each method of a segment.
 
     The two halves of a semaphore's address are one named address.
     """
-    writes = list(decode.methods(words, wide=kernel.script.generation.wide_addresses))
+    writes = list(decode.methods(words, wide=run.gpu.profile.wide))
     skip = False
     for index, write in enumerate(writes):
         if skip:
@@ -156,18 +167,18 @@ def stream_text(kernel: ScriptedKernel, words: list[int], names: Names) -> Itera
             other = writes[index + 1]
             upper, lower = (write, other) if _PAIRS[write.name] else (other, write)
             va = upper.data << 32 | lower.data
-            host = kernel.doorbell.host(va)
+            host = kernel.host_of(run, va)
             shown = f"{va:#x}" if not host >> 40 else names.of(host) + ", by its alias" * (host != va)
             yield f"  {str(write).split(' ', 1)[0]:8} {write.name}, {other.name} = {shown}"
             skip = True
             continue
         yield f"  {write}"
         if write.name == "SEND_PCAS_A":
-            yield from _descriptor(kernel, write.data << 8, names)
+            yield from _descriptor(run, write.data << 8, names)
 
 
-def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
-    row = kernel.script.generation
+def _descriptor(run: ChannelRun, va: int, names: Names) -> Iterable[str]:
+    row = run.gpu.profile.generation
     layout, dialect = QMDS[row.qmd], DIALECTS[row.qmd]
     fields = layout.from_bytes(view_at(va, layout.SIZE))
     yield "           descriptor:"
@@ -176,7 +187,7 @@ def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
     lower, upper, size = (
         getattr(fields, name)[0] for name in (*dialect.bank, "CONSTANT_BUFFER_SIZE_SHIFTED4")
     )
-    bank = row.chip(row.sm_version).bank0
+    bank = run.gpu.profile.chip.bank0
     memory = view_at((upper << 32 | lower) << dialect.bank_shift, 16 * size)
     yield "           constant bank 0:"
     for part in _PART.findall(fields_text(bank.from_bytes(memory[: bank.SIZE]))):
@@ -189,57 +200,59 @@ _PART: Final = re.compile(r"\S+=(?:\[[^\]]*\]|\S+)")
 """One field in the text of several."""
 
 
-def _submission(kernel: ScriptedKernel, raw: list[tuple[str, list[int]]], names: Names) -> Iterable[str]:
-    yield f"doorbell of {raw[0][0]}"
-    for _, words in raw[1:]:
+def _submission(
+    kernel: RecordedKernel, run: ChannelRun, raw: list[list[int]], names: Names
+) -> Iterable[str]:
+    yield f"doorbell of engine {kernel.doorbells.channel(run).group.engine}"
+    for words in raw:
         yield f" entry of {len(words)} words"
-        yield from stream_text(kernel, words, names)
+        yield from stream_text(kernel, run, words, names)
 
 
 def _play(
-    act: Callable[[Device, Program, Doorbell], None],
-    script: Script | None = None,
+    act: Callable[[Device, Program, Doorbells], None],
+    kernel: RecordedKernel | None = None,
     *,
     cold: bool = False,
     stack: int = 0,
 ) -> str:
     """Return the decoded submissions of `act`; with `cold` the first one includes the setup of the queue."""
-    kernel = ScriptedKernel(script)
-    sm = sm_number(kernel.script.generation.sm_version)
-    with closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as device:
+    kernel = kernel or RecordedKernel()
+    sm = kernel.machine.gpus[0].profile.chip.sm
+    with closing(Device(driver_of(kernel).open(0, None))) as device:
         program = device.load(sample(device.info.arch, sm, stack=stack))
         if not cold:
-            device.compute.submit(device.compute.record().barrier()).wait(timeout_s=5)
+            device.compute.submit(device.compute.record().barrier()).wait(timeout_s=HANG_S)
         names = Names()
         lines: list[str] = []
-        kernel.doorbell.watch = lambda raw: lines.extend(_submission(kernel, raw, names))
-        act(device, program, kernel.doorbell)
+        kernel.doorbells.watch = lambda run, raw: lines.extend(_submission(kernel, run, raw, names))
+        act(device, program, kernel.doorbells)
     return "\n".join(lines) + "\n"
 
 
-def launch(script: Script | None = None, *, cold: bool = False, stack: int = 0) -> str:
+def launch(kernel: RecordedKernel | None = None, *, cold: bool = False, stack: int = 0) -> str:
     """Return the stream of one launch."""
 
-    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
-        del doorbell
+    def act(device: Device, program: Program, doorbells: Doorbells) -> None:
+        del doorbells
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.compute
         commands = queue.record().exec(
             program, program.args(out, x, 7), groups=(4, 2, 1), threads=(128, 1, 1)
         )
-        queue.submit(commands).wait(timeout_s=5)
+        queue.submit(commands).wait(timeout_s=HANG_S)
 
-    return _play(act, script, cold=cold, stack=stack)
+    return _play(act, kernel, cold=cold, stack=stack)
 
 
 def copy() -> str:
     """Return the stream of one copy and one fill."""
 
-    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
-        del program, doorbell
+    def act(device: Device, program: Program, doorbells: Doorbells) -> None:
+        del program, doorbells
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.copies[0]
-        queue.submit(queue.record().copy(out, x).fill(x, 0x11223344)).wait(timeout_s=5)
+        queue.submit(queue.record().copy(out, x).fill(x, 0x11223344)).wait(timeout_s=HANG_S)
 
     return _play(act)
 
@@ -247,18 +260,18 @@ def copy() -> str:
 def cross_queue() -> str:
     """Return the streams of a timed kernel that waits for a slow copy, and a copy that waits for it."""
 
-    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
+    def act(device: Device, program: Program, doorbells: Doorbells) -> None:
         out, x = device.alloc(4096), device.alloc(4096)
         compute, copies = device.compute, device.copies[0]
-        doorbell.stalled = True
+        doorbells.stalled = True
         first = copies.submit(copies.record().copy(x, out))
         commands = compute.record()
         with commands.span("kernel"):
             commands.exec(program, program.args(out, x, 7), groups=(4, 1, 1), threads=(64, 1, 1))
         second = compute.submit(commands, after=[first])
         last = copies.submit(copies.record().copy(x, out), after=[second])
-        doorbell.resume()
-        last.wait(timeout_s=5)
+        doorbells.resume()
+        last.wait(timeout_s=HANG_S)
 
     return _play(act)
 
@@ -266,8 +279,8 @@ def cross_queue() -> str:
 def graph() -> str:
     """Return the streams of a graph of ten dependent kernels, replayed twice."""
 
-    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
-        del doorbell
+    def act(device: Device, program: Program, doorbells: Doorbells) -> None:
+        del doorbells
         buffers = [device.alloc(4096) for _ in range(2)]
         graph = Graph()
         opened = graph.param("x")
@@ -280,38 +293,38 @@ def graph() -> str:
         executable = graph.compile()
         given = device.alloc(4096)
         for _ in range(2):
-            executable.submit({opened: given}).wait(timeout_s=5)
+            executable.submit({opened: given}).wait(timeout_s=HANG_S)
 
     return _play(act)
 
 
-def bringup(script: Script | None = None) -> str:
+def bringup(kernel: RecordedKernel) -> str:
     """Return the calls of opening a device, creating each kind of ring and closing, with ring words."""
-    kernel = ScriptedKernel(script)
     names = Names()
-    kernel.doorbell.watch = lambda raw: kernel.calls.extend(_submission(kernel, raw, names))
-    with closing(NvDriver("nv", lambda _: kernel).open(0, None)) as device:
+    kernel.doorbells.watch = lambda run, raw: kernel.lines.extend(_submission(kernel, run, raw, names))
+    with closing(driver_of(kernel).open(0, None)) as device:
         device.ring(QueueKind.COMPUTE, 0)
         device.ring(QueueKind.COPY, 0)
-    uuid = repr(bytes(range(1, 17)))
-    return "\n".join(names.replace(line).replace(uuid, "UUID") for line in kernel.calls) + "\n"
+        kernel.settle()
+    uuid = repr(kernel.machine.gpus[0].uuid)
+    return "\n".join(names.replace(line).replace(uuid, "UUID") for line in kernel.lines) + "\n"
 
 
-_AMPERE: Final = Script(version="570.211.01", compute_class=0xC6C0, sms=108)
-_BLACKWELL: Final = Script(
-    version="595.45.04",
-    compute_class=0xCEC0,
-    sms=170,
-    gr={GrInfo.LITTER_NUM_GPCS: 12, GrInfo.LITTER_NUM_TPC_PER_GPC: 8},
-)
+def _ampere() -> RecordedKernel:
+    return RecordedKernel("sm_80", driver="570")
+
+
+def _blackwell() -> RecordedKernel:
+    return RecordedKernel("sm_120", driver="595")
+
 
 GOLDEN: Final[dict[str, Callable[[], str]]] = {
-    "nv_bringup_hopper_580": bringup,
-    "nv_bringup_ampere_570": lambda: bringup(_AMPERE),
-    "nv_bringup_blackwell_595": lambda: bringup(_BLACKWELL),
+    "nv_bringup_hopper_580": lambda: bringup(RecordedKernel()),
+    "nv_bringup_ampere_570": lambda: bringup(_ampere()),
+    "nv_bringup_blackwell_595": lambda: bringup(_blackwell()),
     "nv_launch": launch,
-    "nv_launch_ampere": lambda: launch(_AMPERE),
-    "nv_launch_blackwell": lambda: launch(_BLACKWELL),
+    "nv_launch_ampere": lambda: launch(_ampere()),
+    "nv_launch_blackwell": lambda: launch(_blackwell()),
     "nv_launch_first": lambda: launch(cold=True, stack=0x100),
     "nv_copy": copy,
     "nv_cross_queue": cross_queue,
