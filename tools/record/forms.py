@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
+from hcq.program import ArgKind, ArgSlot
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -174,31 +176,48 @@ class Kernel:
     """Name of a form -> the offset of its results, in bytes."""
 
 
+SLOTS: Final = (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("in", ArgKind.POINTER, 8, 8))
+"""The arguments of the kernels: the results, and the inputs."""
+
+
+def gathered(forms: Sequence[Form], begin: int = 0) -> tuple[bytes, list[int]]:
+    """Return the inputs of forms, each array once, and the offset of those of each form, from `begin` on."""
+    arrays: list[bytes] = []
+    places: dict[int, int] = {}
+    for form in forms:
+        if id(form.inputs) not in places:
+            places[id(form.inputs)] = begin
+            arrays.append(np.ascontiguousarray(form.inputs).tobytes())
+            begin += len(arrays[-1])
+    return b"".join(arrays), [places[id(form.inputs)] for form in forms]
+
+
 def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
 @functools.lru_cache(4096)
-def _digest(identity: int, array: _Held) -> bytes:
-    del identity
-    return hashlib.sha256(np.ascontiguousarray(array.value).tobytes()).digest()
+def _digest(held: _Held) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(held.arrays[0]).tobytes()).digest()
 
 
 class _Held:
-    """An array as the key of a cache: two are equal if they hold the same object."""
+    """Arrays as the key of a cache: two keys are equal if they hold the same objects."""
 
-    def __init__(self, value: Inputs) -> None:
-        self.value = value
+    def __init__(self, *arrays: Inputs) -> None:
+        self.arrays = arrays
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Held) and other.value is self.value
+        return isinstance(other, _Held) and all(
+            a is b for a, b in itertools.zip_longest(self.arrays, other.arrays)
+        )
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return hash(tuple(map(id, self.arrays)))
 
 
 def _bytes_of(inputs: Inputs) -> bytes:
-    return _digest(id(inputs), _Held(inputs)) + repr(inputs.shape).encode()
+    return _digest(_Held(inputs)) + repr(inputs.shape).encode()
 
 
 def frozen(rows: object) -> Inputs:
@@ -333,27 +352,13 @@ def near(types: tuple[str, ...], count: int, *, spread: int = 26) -> Inputs:
 
 
 @functools.cache
-def _joined(identities: tuple[int, ...], parts: _Parts) -> Inputs:
-    del identities
-    return frozen(np.concatenate(parts.arrays))
-
-
-class _Parts:
-    def __init__(self, arrays: tuple[Inputs, ...]) -> None:
-        self.arrays = arrays
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Parts) and all(
-            a is b for a, b in itertools.zip_longest(self.arrays, other.arrays)
-        )
-
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self.arrays)))
+def _joined(held: _Held) -> Inputs:
+    return frozen(np.concatenate(held.arrays))
 
 
 def joined(*arrays: Inputs) -> Inputs:
     """Return the rows of several arrays one after another; the same arguments give the same object."""
-    return _joined(tuple(map(id, arrays)), _Parts(arrays))
+    return _joined(_Held(*arrays))
 
 
 def chosen(values: Sequence[int]) -> Inputs:

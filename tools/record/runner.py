@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
@@ -37,8 +38,15 @@ TIMEOUT_S: Final = 5.0
 
 
 def in_order(forms: Iterable[Form]) -> list[Form]:
-    """Return forms in the order of recording: by `doubt`, the highest first, then by group and name."""
-    return sorted(forms, key=lambda one: (-one.doubt, one.group, one.name))
+    """Return forms in the order of recording: by `doubt`, the highest first, then by group and name.
+
+    Raises `ValueError` if two forms have the same name.
+    """
+    found = sorted(forms, key=lambda one: (-one.doubt, one.group, one.name))
+    names = Counter(one.name for one in found)
+    if len(names) < len(found):
+        raise ValueError(f"two forms are called {names.most_common(1)[0][0]}")
+    return found
 
 
 def shards(forms: Sequence[Form], size: int = SHARD) -> list[list[Form]]:

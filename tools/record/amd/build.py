@@ -30,13 +30,11 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from compiler.llvm import Machine, emit_object
 from drivers.elf import Elf
-from hcq.program import ArgKind, ArgSlot, KernelImage
+from hcq.program import KernelImage
 from tools.record.amd.encode import VCC, Code, base
-from tools.record.forms import BYTES, Form, Kernel, Launch
+from tools.record.forms import BYTES, SLOTS, Form, Kernel, Launch, gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +52,6 @@ FIRST: Final = 32
 """The first vector register of more than four operands."""
 VECTORS: Final = 128
 """Vector registers of a kernel; on gfx9 as many accumulation registers besides."""
-_SLOTS: Final = (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("in", ArgKind.POINTER, 8, 8))
 _UNUSED: Final = ("dispatch-ptr", "queue-ptr", "dispatch-id", "implicitarg-ptr", "lds-kernel-id", "workgroup-id-y",
                   "workgroup-id-z", "workitem-id-y", "workitem-id-z")
 _TEMPLATE: Final = f"""target triple = "amdgcn-amd-amdhsa"
@@ -167,18 +164,14 @@ class Pack:
     def __init__(self, forms: Sequence[Form], arch: str) -> None:
         c = Code(base(arch))
         self.arch, self.forms, self.at = arch, list(forms), dict[str, int]()
-        source = target = 0
-        arrays, seen, blocks = [], dict[int, int](), list[int]()
-        for form in forms:
-            if id(form.inputs) not in seen:
-                seen[id(form.inputs)] = source
-                arrays.append(np.ascontiguousarray(form.inputs).tobytes())
-                source += len(arrays[-1])
+        target, blocks = 0, list[int]()
+        inputs, places = gathered(forms)
+        for form, place in zip(forms, places, strict=True):
             self.at[form.name] = target
-            blocks += [*_loads(c, form, seen[id(form.inputs)]), *words_of(form), *c.everybody(), *c.settle, *_stores(c, form, target)]  # fmt: skip
+            blocks += [*_loads(c, form, place), *words_of(form), *c.everybody(), *c.settle, *_stores(c, form, target)]  # fmt: skip
             target += form.result_bytes
         widest = max(len(form.operands) for form in forms)
-        self.inputs = b"".join(arrays) + bytes(8 * widest * THREADS)
+        self.inputs = inputs + bytes(8 * widest * THREADS)
         self.groups = forms[0].launch.groups
         cells = -(-target // CELL) * CELL
         self.out_bytes = cells + CELL * THREADS
@@ -188,7 +181,7 @@ class Pack:
         """Return the image: the prepared one from `folder` if it exists, else a new one."""
         file = self.file(folder) if folder is not None else None
         code = (zlib.decompress(file.read_bytes()) if file is not None and file.exists() else linked(self.words, self.arch))  # fmt: skip
-        return KernelImage(name="k", arch=self.arch, code=code, args=_SLOTS, kernarg_size=16, max_threads=THREADS,
+        return KernelImage(name="k", arch=self.arch, code=code, args=SLOTS, kernarg_size=16, max_threads=THREADS,
                            shared_bytes=THREADS * CELL)
 
     def file(self, folder: Path) -> Path:

@@ -54,9 +54,6 @@ def _listed(arch: str) -> tuple[tuple[Form, ...], dict[str, str]]:
             refused[form.name] = why
         else:
             found.append(form)
-    names = [form.name for form in found]
-    if len(set(names)) < len(names):
-        raise ValueError(f"two forms are called {next(one for one in names if names.count(one) > 1)}")
     return tuple(in_order(found)), refused
 
 

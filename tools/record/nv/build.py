@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from compiler.targets.nvptx.assembler import assemble
-from hcq.program import ArgKind, ArgSlot, KernelImage
-from tools.record.forms import BYTES, Form, Kernel, Launch
+from hcq.program import KernelImage
+from tools.record.forms import BYTES, SLOTS, Form, Kernel, Launch, gathered
 from tools.record.nv.programs import PROGRAM, module
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ _ROW: Final = """ .reg .b64 %at, %far;
  mov.u32 %c, %ntid.z; mul.lo.u32 %n, %n, %c; mad.lo.u32 %i, %i, %n, %t;
 """
 """The row of a thread: its number in the grid."""
-_SLOTS: Final = (ArgSlot("out", ArgKind.POINTER, 0, 8), ArgSlot("in", ArgKind.POINTER, 8, 8))
 _PLACE: Final = re.compile(r"\$(a|d)(\d+)|\$(lane|cell|far|i|at)\b")
 _STATIC: Final = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.b8\s+\w+\[(\d+)\]")
 
@@ -134,17 +133,11 @@ class Pack:
         self.at: dict[str, int] = {}
         text = ""
         source, target = -(-4 * len(forms) // _ALIGN) * _ALIGN, 0
-        arrays: list[Inputs] = []
-        seen: dict[int, int] = {}
+        self._inputs, places = gathered(forms, source)
         for number, form in enumerate(forms):
-            if id(form.inputs) not in seen:
-                seen[id(form.inputs)] = source
-                arrays.append(form.inputs)
-                source += form.inputs.nbytes
             self.at[form.name] = target
-            text += _one(form, number, seen[id(form.inputs)], target)
+            text += _one(form, number, places[number], target)
             target += form.result_bytes
-        self._inputs = b"".join(np.ascontiguousarray(one).tobytes() for one in arrays)
         self.scratch = -(-target // CELL) * CELL
         self.out_bytes = self.scratch
         head = _LANES_HEAD
@@ -209,7 +202,7 @@ def _image(ptx: str, arch: str, folder: Path | None, threads: int, shared: int) 
     file = file_of(ptx, arch, folder) if folder is not None else None
     code = zlib.decompress(file.read_bytes()) if file is not None and file.exists() else _assembled(ptx, arch)
     return KernelImage(
-        name="k", arch=arch, code=code, args=_SLOTS, kernarg_size=16, max_threads=threads, shared_bytes=shared
+        name="k", arch=arch, code=code, args=SLOTS, kernarg_size=16, max_threads=threads, shared_bytes=shared
     )
 
 
