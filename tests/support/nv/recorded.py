@@ -11,15 +11,14 @@ Not here: calls that fail, and what the driver holds (`tests.support.hooked`). N
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import view_at
 from drivers.nv import decode
 from drivers.nv.decode import fields_text
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts import rm
-from drivers.nv.layouts.chips import CLASS_NAMES, GENERATIONS, WIDE_CHANNEL
+from drivers.nv.layouts.chips import CLASS_NAMES, WIDE_CHANNEL
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control, GrInfo
 from drivers.nv.layouts.fault import NOTIFIER_ERROR, NOTIFIER_POSTED, NvNotification
 from drivers.nv.layouts.gpfifo import GpfifoEntry
@@ -29,7 +28,7 @@ from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
 from emulator.nv.machine.kernel import NvKernel
 from emulator.nv.machine.machine import NvMachine
-from emulator.nv.profiles import PROFILES, find_version
+from emulator.nv.profiles import find_profile, find_version
 from emulator.simt.engine import Settings
 from hcq.config import config
 from tests.limits import HANG_S
@@ -42,16 +41,6 @@ if TYPE_CHECKING:
     from drivers.kernel import Mmio
     from emulator.nv.engines.channel import ChannelRun
     from emulator.nv.profiles import Link
-
-_GB100: Final = GENERATIONS[0xCDC0]
-CHIPS: Final = {
-    **PROFILES,
-    "sm_100": replace(
-        PROFILES["sm_120"], name="sm_100", generation=_GB100, gpu_name="B200, recorded",
-        listed=((*_GB100.gpfifo, 0xC86F), (*_GB100.usermode, 0xC461)),
-    ),
-}  # fmt: skip
-"""Emulated GPUs, and one that is not emulated for users: the B200, which opens and executes no kernel."""
 
 
 class Doorbells:
@@ -147,7 +136,7 @@ class RecordedKernel(HookedKernel):
         replies: Mapping[Control, Callable[[], Mapping[str, Any] | None]] | None = None,
         gr: Mapping[GrInfo, int] | None = None,
     ) -> None:
-        """Start a machine with the GPUs `chips` (of `CHIPS`), "sm_90" if there are none.
+        """Start a machine with the GPUs `chips`, "sm_90" if there are none.
 
         `version` replaces the version of the branch `driver`. `replies` maps a control to a function that
         returns the fields that change in its reply, or None where the control is not supported. `gr` are
@@ -155,7 +144,7 @@ class RecordedKernel(HookedKernel):
         `emulator.nv.machine.open_machine`.
         """
         branch, usual = find_version(driver)
-        rows = [CHIPS[name] for name in chips or ("sm_90",)]
+        rows = [find_profile(name) for name in chips or ("sm_90",)]
         version = usual if version is None else version
         settings = Settings(cache=config().cache)
         machine = NvMachine(rows, branch, version, filtered=filtered, seed=0, settings=settings, link=link)
