@@ -406,7 +406,7 @@ class Device:
                 f"wanted an hcq.KernelImage, seen {type(image).__name__}\n"
                 "hint: docs/kernel-by-hand.md makes one; interop.load takes PTX, cubins and code objects"
             )
-        if image.arch != self.info.arch:
+        if isinstance(image.arch, str) and image.arch != self.info.arch:
             raise UnsupportedError(
                 f"kernel {image.name} is for {image.arch}, {self.name} is {self.info.arch}\n"
                 f"hint: compile it for DeviceInfo.arch of the device that loads it"

@@ -209,6 +209,7 @@ MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.n >> -1, "wanted an int of at least 0"),
     (lambda s: s.device.load(None), "wanted an hcq.KernelImage, seen NoneType\nhint:"),
     (lambda s: s.load(code="text"), "kernel add: code is a str, not bytes"),
+    (lambda s: s.load(arch=np.zeros(0)), "kernel add: arch is a ndarray, not str"),
     (lambda s: s.load(args=5), "kernel add: args is a int, not tuple"),
     (lambda s: s.load(args=("x",)), "kernel add: wanted an hcq.ArgSlot"),
     (lambda s: s.load(kernarg_size="x"), "kernel add, kernarg_size: wanted an int of at least 0, seen 'x'"),
