@@ -310,7 +310,9 @@ class OnlineSum:
     def _unscaled(self, score: UOp) -> tuple[UOp, float]:
         """Return a value and a factor whose product is a score (`_unscaled`); both have the same ranges."""
         value, scale = _unscaled(score, self.online.scores)
-        self.e.free.setdefault(value, self.e.free[score])
+        inner = value
+        while inner not in self.e.free:
+            self.e.free[inner], inner = self.e.free[score], inner.src[1]
         return value, scale
 
     def _halves(self, weights: list[Line]) -> list[Line]:

@@ -203,8 +203,11 @@ def _group_splits(p: Product, op: MatrixOp) -> Iterator[BlockSplit]:
 
 
 def has_vectors(p: Product, lanes: int) -> bool:
-    """Return whether results, and what an epilogue loads, can be vectors along the columns."""
-    nodes = list(p.kernel.ast.src)
+    """Return whether results, and what an epilogue loads, can be vectors along the columns.
+
+    Values of rows, which a mask stores once, stay as they are.
+    """
+    nodes = [s for s in p.kernel.ast.src if len(s.src) == 3 or p.columns in p.kernel.free[s.src[1]]]
     nodes += [n for n in inner_nodes([s.src[2] for s in p.kernel.ast.src]) if n.op is Ops.LOAD]
     return all(p.in_row(n, p.columns, lanes) for n in nodes) and not any(
         n.op is Ops.IVALUE and p.columns in p.kernel.free[n]

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 LEAST_DEPTH, MOST_DEPTH = 16, 256
 """The shortest tile along a query or a value, and the longest query and value."""
-ALONE, LONG = 16, 512
-"""Rows below which a kernel of more than so many keys is not merged: few workgroups would read all keys."""
+ALONE, LONG, SHORT = 16, 512, 64
+"""Rows below which more than so many keys are divided among workgroups, and the fewest keys of a part."""
 WARPS, HIGH, KEYS = (4, 8, 2, 1), (2, 1), (64, 128, 32)
 """Warps along the rows, operations of a warp along the rows, and keys of a block."""
 OTHER_REGISTERS = (32, 56)
@@ -79,9 +79,18 @@ class _Attention:
         return not self.op.rows
 
 
-def fits(chain: UOp, target: Target) -> bool:
-    """Return whether a chain has a plan on a target."""
-    return next(_all(chain, target), None) is not None
+def parts(chain: UOp, target: Target) -> int:
+    """Return into how many parts the keys of a chain are divided, so that all processors have a workgroup.
+
+    Return 1 for a chain that is one kernel, 0 for one without a plan.
+    """
+    a = _attention(chain, target) if chain.arg else None
+    if a is None or next(_all(chain, target), None) is None:
+        return 0
+    groups, keys = prod([r.arg[1] for r in a.scores[0].others]), a.values[0].k.arg[1]
+    if a.scores[0].rows.arg[1] >= ALONE or keys <= LONG or groups >= target.cores:
+        return 1
+    return int(min(-(-target.cores // groups), keys // SHORT))
 
 
 def propose(kernel: KernelForm, target: Target, _best: Proposal | None = None) -> Iterator[Proposal]:
@@ -156,8 +165,6 @@ def _attention(ast: UOp, target: Target) -> _Attention | None:
         for n, pair in zip(found.weighted, weighted, strict=True)
     ]
     if max(p.arg[1] for p in (*[p.k for p in scores], columns[0])) > MOST_DEPTH:
-        return None
-    if rows[-1].arg[1] < ALONE and key.arg[1] > LONG:
         return None
     return _Attention(found, tuple(scores), tuple(sums), op)
 

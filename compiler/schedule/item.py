@@ -57,7 +57,7 @@ class ScheduleItem:
     """One kernel: its AST, and the buffer for each BUFFER slot.
 
     `stores` has the slots that it writes; a slot that it also loads is updated in place. `values` has the
-    node of the tensor graph whose value each of them gets.
+    node of the tensor graph whose value each of them gets; it is empty where they are parts of such values.
     """
 
     ast: UOp

@@ -264,7 +264,7 @@ class _Kernels:
         own = result.ast.src[0].src[0].arg
         item = of.items[result.number]
         values = item.values if own in item.writes or self.result_node is None else (self.result_node,)
-        chain = joined((first, self._middle(weights, result.factor), _item(last, values)), self.fits)
+        chain = joined((first, self._middle(weights, result.factor), item_of(last, values)), self.fits)
         found = None if chain is None else merged(chain.ast)
         if chain is None or found is None:
             return None
@@ -311,7 +311,7 @@ class _Kernels:
             factor = factor.src[0]
         for dtype in casts:
             value = uop(Ops.CAST, dtype, (value,))
-        return _item(
+        return item_of(
             sink(store_to(weights, symbolic.dot((row, keys[0]), (s.keys, 1)), value)), (self.scores,)
         )
 
@@ -335,7 +335,7 @@ class _Kernels:
             total = uop(Ops.MUL, _F32, (total, load_of(self.total, row)))
         self.sums[ref] = buffer = self.of.temp(_F32, (s.rows,))
         value = total if sign > 0 else uop(Ops.NEG, _F32, (total,))
-        return _item(sink(store_to(buffer, row, value)), (self._sum_node(product, sign, power),))
+        return item_of(sink(store_to(buffer, row, value)), (self._sum_node(product, sign, power),))
 
     def _sum_node(self, product: TempRef, sign: int, power: int) -> UOp:
         """Return the node of the tensor graph of a further sum of each row."""
@@ -422,7 +422,7 @@ class _Kernels:
 
     def _merged(self, ast: UOp, values: tuple[UOp, ...]) -> ScheduleItem | None:
         """Return a merged kernel as an item; None if it has no plan."""
-        item = _item(ast, values, merge=True)
+        item = item_of(ast, values, merge=True)
         return item if self.fits(item.ast) else None
 
 
@@ -440,7 +440,7 @@ def _factors(x: UOp) -> tuple[int, list[UOp], list[UOp]]:
     return 1, [x], []
 
 
-def _item(ast: UOp, values: tuple[UOp, ...], *, merge: bool = False) -> ScheduleItem:
+def item_of(ast: UOp, values: tuple[UOp, ...], *, merge: bool = False) -> ScheduleItem:
     """Return a kernel whose buffers are `BufRef`s as an item, with ranges and buffers numbered."""
     free = ranges_in(ast)
     outputs = by_number({r for store in ast.src for r in free[store.src[1]]})

@@ -32,6 +32,7 @@ from compiler.schedule.narrow_buffers import narrow_buffers
 from compiler.schedule.operands import join_users
 from compiler.schedule.recomputed import needed, recompute_weights
 from compiler.schedule.rows import join_rows
+from compiler.schedule.split_keys import split_keys
 from hcq.config import config
 
 if TYPE_CHECKING:
@@ -112,10 +113,12 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
         items = join_rows(items, limits.rows) if len(items) > 1 else items
         several = len(items) > 1 and limits.operand > 0
         return join_users(items, limits.operand, limits.buffers) if several else items
-    fits = partial(online_product.fits, target=target)
-    items = join_chains(items, fits)
+    parts = partial(online_product.parts, target=target)
+    items = split_keys(join_chains(items, lambda chain: parts(chain) > 0), target)
+    if len(items) == 1:
+        return items
     # What follows changes buffers between kernels.
-    return recompute_weights(narrow_buffers(items), fits) if len(items) > 1 else items
+    return recompute_weights(narrow_buffers(items), lambda chain: parts(chain) == 1)
 
 
 def limits_on(target: Target) -> FusionLimits:

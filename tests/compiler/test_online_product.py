@@ -68,7 +68,6 @@ THREE: dict[str, Any] = {
     "float32": lambda: attention(40, 48, 64, dtype="float32"),
     "long heads": lambda: attention(40, 48, 320),
     "rows that are no whole pieces": lambda: attention(40, 48, 60),
-    "few rows, many keys": lambda: attention(4, 1024, 64),
 }
 
 
@@ -225,6 +224,6 @@ def test_a_merge_that_reads_other_elements_is_refused(slot) -> None:
 def test_a_chain_without_a_plan_is_refused() -> None:
     (item,) = scheduled(attention(40, 48, 64))
     assert merged(item.ast) is not None
-    assert not online_product.fits(item.ast, target_of("gfx1030"))
+    assert online_product.parts(item.ast, target_of("gfx1030")) == 0
     with pytest.raises(CompileError, match="wanted a chain that fits"):
         planned(item.ast, target_of("gfx1030"))
