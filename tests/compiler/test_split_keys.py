@@ -58,9 +58,8 @@ def test_values_are_those_of_float64(arch, case) -> None:
 
 
 def test_parts_with_infinite_scores_are_nan_as_in_pytorch() -> None:
-    device = DEVICES["sm_80"]
+    device, mask = DEVICES["sm_80"], np.zeros((5, 600), np.float32)
     q, k, v = (Tensor.ones(1, 1, n, 16, device=device).cast("float16").realize() for n in (5, 600, 600))
-    mask = np.zeros((5, 600), np.float32)
     mask[0, 599], mask[1, 2], mask[2], mask[3, :599] = np.nan, np.inf, -np.inf, -np.inf
     given = Tensor(mask, device=device).cast("float16").realize()
     result = q.scaled_dot_product_attention(k, v, given).cast("float32").numpy()[0, 0]
@@ -86,8 +85,7 @@ def test_every_plan_has_the_values_of_the_estimated_one(arch) -> None:
 
 @pytest.mark.landing
 def test_decoding_moves_the_cache_once() -> None:
-    device = DEVICES["sm_90a"]
-    rng = np.random.default_rng(0)
+    device, rng = DEVICES["sm_90a"], np.random.default_rng(0)
     q, k, v = (
         Tensor(rng.standard_normal((1, h, n, 128), np.float32), device=device).cast("float16").realize()
         for h, n in ((32, 1), (8, 4096), (8, 4096))
