@@ -68,6 +68,8 @@ class Exchange(TensorBase):
         address: int = buffer.va
         return address
 
+    const_data_ptr = data_ptr
+
     def __complex__(self) -> complex:
         return complex(self.item())
 

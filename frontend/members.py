@@ -19,10 +19,11 @@ from frontend.assignment import in_place
 from frontend.evaluation.base import T
 from frontend.evaluation.trace import has_variable
 from frontend.later import Item, later
-from frontend.methods import FALSE, MAKER, METHODS, SIZED_MAKER, STATIC, MethodRow
+from frontend.methods import FALSE, MAKER, METHODS, RESHAPING, SIZED_MAKER, STATIC, MethodRow
 
 P = ParamSpec("P")
 _rules = later("frontend.symbolic.rules")
+_strides = later("frontend.torch.strides")
 
 
 def sized(fn: Callable[Concatenate[type[Any], P], Any]) -> Callable[Concatenate[type[Any], P], Any]:
@@ -61,9 +62,10 @@ class Maker(Generic[P]):
 
 def members_of(row: MethodRow) -> Iterator[tuple[str, Any]]:
     """Yield (name, member) for each method of a row."""
-    module, _, name = row.function.partition(".")
-    home = f"frontend.ops.{module}"
-    fn: Any = getattr(sys.modules[home], name) if home in sys.modules else Item(home, name)
+    module, _, name = row.function.rpartition(".")
+    home = f"frontend.{module}" if "." in module else f"frontend.ops.{module}"
+    known = home in sys.modules and row.kind != RESHAPING  # those need a module that imports others
+    fn: Any = getattr(sys.modules[home], name) if known else Item(home, name)
     member = fn
     if row.kind in {MAKER, SIZED_MAKER}:
         member = Maker(fn, takes_variables=row.kind == SIZED_MAKER)
@@ -71,7 +73,8 @@ def members_of(row: MethodRow) -> Iterator[tuple[str, Any]]:
         member = fn.wrapped(staticmethod) if isinstance(fn, Item) else staticmethod(fn)
     yield from dict.fromkeys(row.plain, member).items()
     if row.changing:
-        changing = fn.wrapped(in_place) if isinstance(fn, Item) else in_place(fn)
+        change = _strides.reshaping if row.kind == RESHAPING else in_place
+        changing = fn.wrapped(change) if isinstance(fn, Item) else change(fn)
         yield from dict.fromkeys(row.changing, changing).items()
 
 

@@ -2,8 +2,8 @@
 
 The table gives the class that users call (`members`), the names that type checkers and editors see
 (`tensor_methods.pyi`), the reference page (docs/reference/tensor.md) and cases of the tests. A function is in
-a module of `frontend.ops`, which loads when a name is first used; its docstring is the contract of the
-method.
+a module of `frontend.ops` or `frontend.torch`, which loads when a name is first used; its docstring is the
+contract of the method.
 
 To add a method: docs/how-to/add-a-tensor-method.md.
 
@@ -26,6 +26,8 @@ SIZED_MAKER: Final = "sized maker"
 """A maker that takes bound variables as sizes."""
 STATIC: Final = "static"
 """A function of neither."""
+RESHAPING: Final = "reshaping"
+"""A function of a tensor whose methods in place give the tensor another shape."""
 ALL: Final = (-2.0, 2.0)
 """A domain: the least and the greatest number with which tests call a function, as the two below."""
 POSITIVE: Final = (0.3, 3.0)
@@ -35,9 +37,9 @@ INNER: Final = (-0.9, 0.9)
 class MethodRow(NamedTuple):
     """A function of `frontend.ops`, and the methods of `Tensor` that it is.
 
-    `function` is "module.name". `names` are separated by spaces. `add(_)` means two methods: `add`, and
-    `add_`, which assigns the result to its tensor; `(add_)` means the second alone. `kind` is one of the
-    constants above.
+    `function` is "module.name" or "torch.module.name". `names` are separated by spaces. `add(_)` means two
+    methods: `add`, and `add_`, which assigns the result to its tensor; `(add_)` means the second alone.
+    `kind` is one of the constants above.
 
     Tests read the other fields. `differentiable`: whether gradients flow through a method; makers have none.
     `oracle` is an expression in NumPy (`np`), `math` and the operands x and y. It gives the values of an
@@ -56,7 +58,7 @@ class MethodRow(NamedTuple):
     @property
     def own(self) -> str:
         """The name of the function in its module."""
-        return self.function.partition(".")[2]
+        return self.function.rpartition(".")[2]
 
     @property
     def operands(self) -> int:
@@ -92,6 +94,7 @@ def _rows(module: str, words: str, kind: str = METHOD, *, differentiable: bool =
 FALSE: Final = (
     *("is_sparse", "is_sparse_csr", "is_quantized", "is_nested", "is_meta", "is_mkldnn", "is_mps", "is_xpu"),
     *("is_xla", "is_ipu", "is_mtia", "is_vulkan", "is_maia"),
+    "volatile",
 )
 """Properties of PyTorch's tensors that are False for every tensor here."""
 METHODS: Final = (
@@ -188,12 +191,13 @@ METHODS: Final = (
     *_rows("convolutions", "conv2d conv_transpose2d max_pool2d avg_pool2d max_unpool2d"),
     *_rows("creation", """
         full_like zeros_like empty_like ones_like one_hot new_zeros new_ones new_empty new_full
-        new_tensor
+        new_tensor new
     """, differentiable=False),
     *_rows("decompositions", """
         norm qr solve inverse det slogdet logdet cholesky cholesky_solve cholesky_inverse svd pinverse
         matrix_power
     """),
+    *_rows("torch.factors", "matrix_exp lu lu_solve orgqr triangular_solve polygamma(_)"),
     *_rows("elementwise", """
         pos=positive,__pos__ where masked_fill(_) clip(_),clamp(_) lerp(_) rsub=__rsub__
     """),
@@ -224,9 +228,9 @@ METHODS: Final = (
         huber_loss kl_div
     """),
     *_rows("movement", """
-        reshape permute transpose,swapaxes,swapdims expand,broadcast_to flip shrink squeeze unsqueeze
+        reshape,resize permute transpose,swapaxes,swapdims expand,broadcast_to flip shrink squeeze unsqueeze
         flatten unflatten repeat repeat_interleave contiguous windows unfold movedim,moveaxis narrow
-        select t ravel view_as,reshape_as expand_as fliplr flipud meshgrid
+        select t ravel view_as,reshape_as,resize_as expand_as fliplr flipud meshgrid
     """),
     *_rows("normalization", """
         softmax softmin log_softmax layernorm rmsnorm batchnorm dropout scaled_dot_product_attention
@@ -238,7 +242,7 @@ METHODS: Final = (
     """),
     *_rows("properties", """
         is_same_size is_signed is_complex is_conj is_neg is_nonzero is_inference is_pinned is_shared
-        is_contiguous get_device cuda retain_grad ndimension
+        is_distributed dim_order pin_memory is_contiguous get_device cuda retain_grad ndimension
     """, differentiable=False),
     *_rows("random", """
         exponential=(exponential_) log_normal=(log_normal_) cauchy=(cauchy_) geometric=(geometric_)
@@ -269,6 +273,12 @@ METHODS: Final = (
     *_rows("statistics", """
         unique unique_consecutive bincount histc histogram searchsorted bucketize isin
     """, differentiable=False),
+    *_rows("torch.strides", "as_strided as_strided_scatter"),
+    *_rows("torch.strides", "stride new_empty_strided mapped=(apply_),(map_),(map2_)", differentiable=False),
+    *_rows("torch.strides", "resized=(resize_),(resize_as_) as_strided=(as_strided_)", kind=RESHAPING),
+    *_rows("movement", """
+        squeeze=(squeeze_) unsqueeze=(unsqueeze_) t=(t_) transpose=(transpose_),(swapaxes_),(swapdims_)
+    """, kind=RESHAPING),
     *_rows("writing", """
         index_add(_) index_copy(_) index_fill(_) index_reduce(_) index_put(_) put(_) masked_scatter(_)
         setitem=__setitem__ zero_ fill_ copy_ uniform_ normal_ detach_

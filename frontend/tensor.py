@@ -25,7 +25,7 @@ from compiler.dtype import DType
 from frontend import assignment, copies, transfer
 from frontend.arguments import checks
 from frontend.arguments.aliases import accepts_aliases, answering
-from frontend.arguments.conversion import flag
+from frontend.arguments.conversion import flag, shown
 from frontend.autograd import engine
 from frontend.device import Device
 from frontend.evaluation import gradient_state as grad_state
@@ -387,6 +387,27 @@ class Tensor(Methods, Exchange):
         is no float.
         """
         return grad_state.add_hook(self, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Self], None]) -> grad_state.HookHandle:
+        """Let each `backward` call `hook(tensor)` at its end for this leaf; `remove` of the result ends that.
+
+        Raises `UsageTypeError` for no function, `UsageError` for a tensor that is no leaf with requires_grad.
+        """
+        if not callable(hook):
+            raise UsageTypeError(f"register_post_accumulate_grad_hook: wanted a function, saw {shown(hook)}")
+        if not (self.is_leaf and self.requires_grad):
+            raise UsageError(f"{described(self)}: wanted a leaf with requires_grad for such a hook")
+        return grad_state.HookHandle.of(grad_state.state_of(self).after, hook)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether `backward` stores the gradient of this tensor although it is no leaf."""
+        return not self.is_leaf and grad_state.wants(self)
+
+    @property
+    def output_nr(self) -> int:
+        """0: each tensor is the only result of its operation."""
+        return 0
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad; return self. Raises `UsageError` for a tensor that is no float."""

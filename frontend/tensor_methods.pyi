@@ -38,6 +38,10 @@ from frontend.ops import (
     statistics,
     writing,
 )
+from frontend.torch import (
+    factors,
+    strides,
+)
 
 class Methods:
     """The methods that `frontend.ops` implements."""
@@ -160,6 +164,7 @@ class Methods:
     new_empty = creation.new_empty
     new_full = creation.new_full
     new_tensor = creation.new_tensor
+    new = creation.new
     norm = decompositions.norm
     qr = decompositions.qr
     solve = decompositions.solve
@@ -173,6 +178,12 @@ class Methods:
     svd = decompositions.svd
     pinverse = decompositions.pinverse
     matrix_power = decompositions.matrix_power
+    matrix_exp = factors.matrix_exp
+    lu = factors.lu
+    lu_solve = factors.lu_solve
+    orgqr = factors.orgqr
+    triangular_solve = factors.triangular_solve
+    polygamma = polygamma_ = factors.polygamma
     positive = __pos__ = elementwise.pos
     where = elementwise.where
     masked_fill = masked_fill_ = elementwise.masked_fill
@@ -245,7 +256,7 @@ class Methods:
     smooth_l1_loss = losses.smooth_l1_loss
     huber_loss = losses.huber_loss
     kl_div = losses.kl_div
-    reshape = movement.reshape
+    reshape = resize = movement.reshape
     permute = movement.permute
     transpose = swapaxes = swapdims = movement.transpose
     expand = broadcast_to = movement.expand
@@ -265,7 +276,7 @@ class Methods:
     select = movement.select
     t = movement.t
     ravel = movement.ravel
-    view_as = reshape_as = movement.view_as
+    view_as = reshape_as = resize_as = movement.view_as
     expand_as = movement.expand_as
     fliplr = movement.fliplr
     flipud = movement.flipud
@@ -307,6 +318,9 @@ class Methods:
     is_inference = properties.is_inference
     is_pinned = properties.is_pinned
     is_shared = properties.is_shared
+    is_distributed = properties.is_distributed
+    dim_order = properties.dim_order
+    pin_memory = properties.pin_memory
     is_contiguous = properties.is_contiguous
     get_device = properties.get_device
     cuda = properties.cuda
@@ -403,6 +417,17 @@ class Methods:
     searchsorted = statistics.searchsorted
     bucketize = statistics.bucketize
     isin = statistics.isin
+    as_strided = strides.as_strided
+    as_strided_scatter = strides.as_strided_scatter
+    stride = strides.stride
+    new_empty_strided = strides.new_empty_strided
+    apply_ = map_ = map2_ = strides.mapped
+    resize_ = resize_as_ = strides.resized
+    as_strided_ = strides.as_strided
+    squeeze_ = movement.squeeze
+    unsqueeze_ = movement.unsqueeze
+    t_ = movement.t
+    transpose_ = swapaxes_ = swapdims_ = movement.transpose
     index_add = index_add_ = writing.index_add
     index_copy = index_copy_ = writing.index_copy
     index_fill = index_fill_ = writing.index_fill
@@ -450,3 +475,4 @@ class Methods:
     is_mtia: Literal[False]
     is_vulkan: Literal[False]
     is_maia: Literal[False]
+    volatile: Literal[False]

@@ -138,13 +138,17 @@ _STUB_FORMS = {MAKER: "Maker({})", SIZED_MAKER: "Maker({})", STATIC: "staticmeth
 def _declared(row: MethodRow) -> str:
     """Return the declaration of a row's names in the stub."""
     names = [name for name in [*row.plain, *row.changing] if name not in {"__eq__", "__ne__"}]
-    return f"    {' = '.join(names)} = {_STUB_FORMS.get(row.kind, '{}').format(row.function)}"
+    function = row.function.removeprefix("torch.")
+    return f"    {' = '.join(names)} = {_STUB_FORMS.get(row.kind, '{}').format(function)}"
 
 
 def stub() -> str:
     """Return the stub of the class of methods, `frontend/tensor_methods.pyi`."""
-    modules = sorted({row.function.partition(".")[0] for row in METHODS})
-    imports = "\n".join(["from frontend.ops import (", *[f"    {name}," for name in modules], ")"])
+    modules = sorted({row.function.rpartition(".")[0] for row in METHODS})
+    lines: list[str] = []
+    for home in ("ops", "torch"):
+        of_home = [name.rpartition(".")[2] for name in modules if ("." in name) == (home != "ops")]
+        lines += [f"from frontend.{home} import (", *[f"    {name}," for name in of_home], ")"]
     declared = [_declared(row) for row in METHODS]
     absent = [f"    {name}: Literal[False]" for name in FALSE]
-    return "\n".join([STUB.format(imports=imports).rstrip(), *declared, *absent, ""])
+    return "\n".join([STUB.format(imports="\n".join(lines)).rstrip(), *declared, *absent, ""])

@@ -350,6 +350,9 @@ def backward(
         changed_ones = _add_gradients(self, gradient, kept=kept)
     for call in tuple(AFTER_BACKWARD):
         call(changed_ones)
+    for t in changed_ones:
+        for hook in tuple(state_of(t).after.values()):
+            hook(t)
     return self
 
 

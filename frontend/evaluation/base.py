@@ -67,7 +67,7 @@ class KeptHistory(Enum):
 class GradientState:
     """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
 
-    __slots__ = ("hooks", "of", "parameter", "past", "used", "value", "wanted")
+    __slots__ = ("after", "hooks", "of", "parameter", "past", "used", "value", "wanted")
 
     def __init__(self) -> None:
         self.wanted: bool | None = None
@@ -83,6 +83,8 @@ class GradientState:
         self.past = KeptHistory.KEPT
         self.hooks: dict[int, Callable[[Any], Any]] = {}
         """What `backward` calls with the gradient, by number of registration."""
+        self.after: dict[int, Callable[[Any], Any]] = {}
+        """What `backward` calls with the tensor once its gradient was added."""
 
 
 Family = deque["weakref.ref[TensorBase]"]

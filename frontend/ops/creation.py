@@ -375,6 +375,12 @@ def new_empty(
     return _made(empty, self, *shape, dtype=dtype, device=device)
 
 
+def new(self: T, *given: Any) -> T:
+    """Return `new_empty` of sizes, or `new_tensor` of a sequence; without both, no elements."""
+    sequence = len(given) == 1 and not isinstance(given[0], int)
+    return new_tensor(self, given[0]) if sequence else new_empty(self, *(given or (0,)))
+
+
 @converting
 def new_full(
     self: T,

@@ -30,7 +30,7 @@ def is_complex(self: TensorBase) -> bool:
     return False
 
 
-is_conj = is_neg = is_inference = is_pinned = is_shared = is_complex
+is_conj = is_neg = is_inference = is_pinned = is_shared = is_distributed = is_complex
 
 
 def is_contiguous(self: TensorBase) -> bool:
@@ -67,3 +67,13 @@ def is_nonzero(self: TensorBase) -> bool:
 def ndimension(self: TensorBase) -> int:
     """Return the number of axes."""
     return len(self.expr.shape)
+
+
+def dim_order(self: TensorBase) -> tuple[int, ...]:
+    """Return the numbers of the axes from the outermost one in memory on: rows follow each other."""
+    return tuple(range(len(self.expr.shape)))
+
+
+def pin_memory(self: T) -> T:
+    """Return self: a device copies from all memory of the host alike."""
+    return self

@@ -38,9 +38,11 @@ def test_every_method_has_a_recorded_dtype():
     recorded = {*re.findall(r"\.(\w+)\b", " ".join(EXPRESSIONS)), *[n.split(".")[-1] for n in archive.read()]}
     names = Path(coverage.__file__).with_name("torch.txt").read_text().split()
     left = [n for n in names if hasattr(Tensor, n) and not {n, n.rstrip("_")} & recorded]
-    no_tensor = "backward cuda data data_ptr device dtype grad grad_fn nbytes register_hook requires_grad"
+    no_tensor = "backward cuda data device dtype grad grad_fn nbytes pin_memory register_hook"
     assert [n for n in left if n[:3] != "is_"] == [
         *no_tensor.split(),
+        "register_post_accumulate_grad_hook",
+        "requires_grad",
         "requires_grad_",
         "retain_grad",
         "size",

@@ -44,7 +44,7 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-UNDEFINED = {"new_empty", "empty_like", "bernoulli", "multinomial", "random_", "geometric_", "cauchy_"}
+UNDEFINED = {"new", "new_empty", "empty_like", "bernoulli", "multinomial", "random_", "geometric_", "cauchy_"}
 """Methods whose results a seed alone does not give, or have undefined contents."""
 
 

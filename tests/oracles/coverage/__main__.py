@@ -29,6 +29,11 @@ DIFFERS: Final = {
     "data": "a method, which returns the bytes as tinygrad's does",
     "device": "the name, a str",
     "is_contiguous": "True of every tensor",
+    "stride": "that of the row-major order, of views, too",
+    "as_strided": "of a view it is refused",
+    "as_strided_": "of a view it is refused",
+    "as_strided_scatter": "of a view it is refused",
+    "pin_memory": "the tensor itself",
     "retain_grad": "sets requires_grad",
     "nbytes": "a method, as tinygrad's",
     "sort": "always stable",
@@ -46,20 +51,15 @@ OF_TINYGRAD: Final = {
 }
 """What differs from tinygrad, besides indices, which are int32 there."""
 NAMED: Final = (
-    ("squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_", "a tensor keeps its shape: `x = x.squeeze()`"),
-    ("apply_ map_ map2_", "a Python function of each element could not be compiled"),
     ("igamma igamma_ igammac igammac_", "no series of one length for all arguments"),
     ("eig symeig lstsq", "removed in PyTorch, too"),
-    ("matrix_exp polygamma polygamma_", "functions of the module: they read values"),
-    ("geqrf orgqr ormqr lu lu_solve triangular_solve", "LAPACK's packed factors; `qr` and `solve` are there"),
-    ("register_hook register_post_accumulate_grad_hook", "use a `Function` of `frontend`"),
+    ("geqrf ormqr", "LAPACK's packed factors; `qr`, `lu` and `orgqr` are there"),
     ("smm sspaddmm indices values", "no sparse tensors"),
     ("to_padded_tensor", "no nested tensors"),
     ("qscheme", "no quantised tensors"),
     (
         (
-            "as_subclass dim_order hash_tensor index module_load name new record_stream reinforce "
-            "slice_inverse volatile"
+            "as_subclass hash_tensor index module_load name record_stream reinforce slice_inverse"
         ),
         "of PyTorch's own machinery",
     ),
@@ -127,8 +127,8 @@ def modules() -> str:
     lines = [
         "## PyTorch's modules",
         "",
-        "Without complex, sparse, quantised, nested ones and layouts. Compared: there is a recorded answer",
-        "of PyTorch, or a case of its operator database.",
+        "Without complex, sparse, quantised, nested ones, layouts, and what PyTorch removed.",
+        "Compared: there is a recorded answer of PyTorch, or a case of its operator database.",
         "",
         "| module | names | there | compared | missing |",
         "|---|---|---|---|---|",
