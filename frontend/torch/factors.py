@@ -3,7 +3,7 @@
 Matrices are the last two axes. Raises `UsageError` for other shapes and dtypes, `UsageTypeError` for
 arguments of other classes.
 
-Not here: other factors (`decompositions`). Next: `frontend.torch.linalg`, the computation.
+Not here: other factors (`frontend.ops.decompositions`). Next: `frontend.torch.linalg`, the computation.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -64,12 +64,11 @@ def lu_solve(self: T, LU_data: T, LU_pivots: T) -> T:  # noqa: N803 - PyTorch's 
 def orgqr(self: T, tau: T) -> T:
     """Return the product of the reflections that the columns of self and `tau` describe."""
     tensor(tau, "orgqr, tau", self)
-    _checked(self, "orgqr", self)
-    own, given = self.expr.shape, tau.expr.shape
+    own, given = _checked(self, "orgqr", self).expr.shape, tau.expr.shape
     fits = given[:-1] == own[:-2] and given[-1:] <= own[-1:] and own[-1] <= own[-2]
     if not given or not fits or tau.expr.dtype is not self.expr.dtype:
         raise UsageError(f"orgqr: tau {given} does not fit the columns of {own}")
-    found: T = _linalg.householder_product(_checked(self, "orgqr", self), tau)
+    found: T = _linalg.householder_product(self, tau)
     return found
 
 
@@ -82,11 +81,10 @@ def triangular_solve(
     unitriangular: bool = False,
 ) -> Triangular:
     """Return (X with A @ X = self, A) for triangular A, of which one half is read; `transpose`: A.T."""
-    for name, value in (("upper", upper), ("transpose", transpose), ("unitriangular", unitriangular)):
-        flag(value, f"triangular_solve, {name}")
-    a = _checked(A, "triangular_solve", self)
+    for value in (upper, transpose, unitriangular):
+        flag(value, "triangular_solve")
+    a, right = _checked(A, "triangular_solve", self), _checked(self, "triangular_solve", self)
     a, half = (a.adjoint(), not upper) if transpose else (a, upper)
-    right = _checked(self, "triangular_solve", self)
     return Triangular(_linalg.solve_triangular(a, right, upper=half, unitriangular=unitriangular), A)
 
 

@@ -4,7 +4,8 @@ Elements are counted in row-major order: the strides of a tensor are those of it
 Places outside a tensor raise `UsageIndexError`. A view has no strides of its own, so that `as_strided` of one
 raises `UsageError`, and so does a change of shape where other tensors share the elements.
 
-Not here: views (`movement`). Next: `frontend.assignment`, which makes a tensor refer to another value.
+Not here: views (`frontend.ops.movement`). Next: `frontend.assignment`, which makes a tensor refer to
+another value.
 """
 
 from __future__ import annotations
@@ -47,8 +48,7 @@ def _places(what: str, self: T, size: Any, stride: Any, offset: int | None) -> T
     """Return the places of elements in a flattened tensor, as int64 of the shape `size`."""
     shape, each = shape_of((size,), what), shape_of((stride,), f"{what}, stride")
     first = whole(0 if offset is None else offset, f"{what}, storage_offset")
-    link = link_of(self)
-    if link is not None and link.parent is not None:
+    if getattr(link_of(self), "parent", None) is not None:
         raise UsageError(f"{what} of a view, {described(self)}\nhint: clone() has memory of its own")
     if len(shape) != len(each) or first < 0:
         raise UsageError(f"{what}: wanted a stride for each of {shape}, from {first} >= 0 on, saw {each}")
@@ -69,8 +69,7 @@ def as_strided(
 
     Raises `UsageError` for a view, and for other numbers of strides than sizes; see the module.
     """
-    found: T = take(self, _places("as_strided", self, size, stride, storage_offset))
-    return found
+    return take(self, _places("as_strided", self, size, stride, storage_offset))
 
 
 @converting
