@@ -4,8 +4,7 @@ Elements are counted in row-major order: the strides of a tensor are those of it
 Places outside a tensor raise `UsageIndexError`. A view has no strides of its own, so that `as_strided` of one
 raises `UsageError`, and so does a change of shape where other tensors share the elements.
 
-Not here: views (`frontend.ops.movement`). Next: `frontend.assignment`, which makes a tensor refer to
-another value.
+Not here: views (`frontend.ops.movement`). Next: `frontend.assignment`, which changes tensors.
 """
 
 from __future__ import annotations
