@@ -341,7 +341,8 @@ def _item(self: T, key: Any) -> tuple[T, bool]:
     if key.__class__ is not int and _is_symbolic(key):
         return _symbolic_item(self, key), False
     shape, key = with_places(self, with_tensors(self, key))
-    self = apply(Ops.RESHAPE, shape, self)
+    if shape != self.expr.shape:  # a view of self would be one more reader of it
+        self = apply(Ops.RESHAPE, shape, self)
     x, key = take_moving(self, unmasked(self, key))
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
     if tensors:
