@@ -509,6 +509,9 @@ class Tensor(Methods, Exchange):
     __deepcopy__ = copies.deep
     __reduce__ = copies.reduced
 
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(self.__class__) if not name.startswith("__")]
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         found = self.numpy()
         return found if dtype is None else found.astype(dtype)

@@ -57,8 +57,8 @@ def test_the_error_survives_pickling():
 
 
 def test_a_terminal_shows_one_hint():
-    """Python itself hints at the attributes of a class that has at most 750."""
-    assert len(dir(Tensor)) < 750
+    """Python itself hints at the attributes of an object that lists at most 750."""
+    assert len(dir(Tensor([1.0]))) < 720
     for line in ("frontend.sigmod", "frontend.Tensor([1.0]).sigmod()"):
         done = subprocess.run(
             [sys.executable, "-c", f"import frontend\n{line}"], capture_output=True, text=True, check=False
