@@ -57,8 +57,12 @@ def to_lines(ast: UOp, plan: LoopNest, args: Arguments) -> list[Line]:
 
     Raises `CompileError` if the verifier finds an error in it.
     """
-    lines = written(ast, plan, args)
+    lines, slots = written(ast, plan, args), range(len(args.access))
     linear.verify(lines)
+    for line in lines:
+        if line.op == "argument" and line.arg not in slots:
+            text = f"linear form: {line} is argument {line.arg} of {len(slots)}"
+            raise CompileError(text, ast=linear.dump(lines))
     return lines
 
 

@@ -88,7 +88,8 @@ class Linearizer:
                 token = b.line("token", dtypes.bool, 1)
                 inner = Linearizer(phase.ast, phase.plan, self.e.index.buffers, b)
                 inner.e.index.bound.update(places)
-                inner.e.index.kept = {slot: (pointer, token) for slot, pointer in memory.items()}
+                known = {slot: pointer for slot, (pointer, _) in self.e.index.kept.items()} | memory
+                inner.e.index.kept = {slot: (pointer, token) for slot, pointer in known.items()}
                 inner.run()
                 b.cursor = cursor
 

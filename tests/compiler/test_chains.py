@@ -334,3 +334,20 @@ def test_attention_of_one_token_is_that_of_each_batch_alone(dtype, training, bat
     together = layer(x, x, x)[0].float().numpy()
     alone = [layer(x[n : n + 1], x[n : n + 1], x[n : n + 1])[0].float().numpy()[0] for n in range(batch)]
     np.testing.assert_allclose(together, alone, atol={"float32": 1e-6}.get(dtype, 2e-2))
+
+
+@pytest.mark.parametrize("size", [8, 32])
+@pytest.mark.parametrize("channels", [1, 8, 32])
+def test_a_sum_in_parts_within_a_chain_stores_to_the_memory_of_the_chain(size: int, channels: int):
+    """The gradient through a strided convolution is a kernel of four parts, and the first part of a chain."""
+    x, w, d = (Tensor(values(*s)) for s in ((1, 16, size, size), (channels, 16, 1, 1), (channels, 1, 3, 3)))
+
+    def loss(h: Tensor) -> Tensor:
+        y = nn.functional.gelu(nn.functional.batch_norm(h, None, None, training=True))
+        return y.conv2d(d, stride=2, padding=1, groups=channels).square().sum()
+
+    h = x.conv2d(w).realize()
+    apart = loss(h).gradient(h)[0].numpy().astype(np.float64)
+    wanted = np.einsum("bohw, bihw -> oi", apart, x.numpy().astype(np.float64))
+    found = loss(x.conv2d(w)).gradient(w)[0].numpy()[:, :, 0, 0]
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
