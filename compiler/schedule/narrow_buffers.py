@@ -27,7 +27,7 @@ def narrow_buffers(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
     for item in items:
         last = item.ast.src[-1] if item.ast.src[0].op is Ops.SINK else item.ast  # of a chain
         stores = {store.src[0].arg: store for store in last.src}
-        for slot, value in zip(item.stores, item.values, strict=False):
+        for slot, value in zip(item.stores if item.values else (), item.values, strict=True):
             ref, store, node = item.bufs[slot], stores.get(slot), _stored(value)
             wide = store is not None and store.src[2].op is Ops.CAST and node.op is Ops.CAST
             if wide and store is not None and isinstance(ref, TempRef):
@@ -51,7 +51,7 @@ def _narrowed(item: ScheduleItem, made: dict[BufRef, BufRef]) -> ScheduleItem:
         return None
 
     bufs = tuple([made.get(ref, ref) for ref in item.bufs])
-    pairs = zip(item.stores, item.values, strict=False)
+    pairs = zip(item.stores if item.values else (), item.values, strict=True)
     values = tuple([_stored(node).src[0] if slot in types else node for slot, node in pairs])
     return ScheduleItem(rebuilt(ordered(item.ast), change)[item.ast], bufs, item.stores, values)
 

@@ -21,7 +21,6 @@ from hcq.errors import UsageError
 _linalg, _functions = later("frontend.torch.linalg"), later("frontend.torch.functions")
 
 
-
 def _checked(x: TensorBase, what: str, like: TensorBase) -> Any:
     tensor(x, what, like)
     if len(x.expr.shape) < 2 or not x.expr.dtype.is_float:
