@@ -5,7 +5,7 @@ Not here: the limit of a whole test (`timeout` in pyproject.toml), and waits tha
 
 from __future__ import annotations
 
-HANG_S = 1000
+HANG_S = 600
 """Seconds until a wait counts as hung. It includes compiling, on a machine that is slow and loaded."""
-CHILD_S = 3000
+CHILD_S = 1500
 """Seconds until another interpreter counts as hung."""

@@ -30,7 +30,7 @@ _ABOUT: Final = """
     realize data numpy tolist item __iter__ __contains__ __bool__ __float__ __int__ __array__
     operand parameter manual_seed allclose train no_grad __index__ __format__ __pos__
     requires_grad requires_grad_ retain_grad grad gradient backward detach __copy__ __deepcopy__ __reduce__
-    is_cpu is_cuda is_leaf tobytes register_hook register_post_accumulate_grad_hook grad_fn
+    is_cpu is_cuda is_leaf tobytes __dir__ register_hook register_post_accumulate_grad_hook grad_fn
 """
 _ANSWERED: Final = {name for text in EXPRESSIONS for name in re.findall(r"\.([a-zA-Z]\w*)", text)} - {
     c.method for c in CASES
