@@ -127,9 +127,7 @@ class Uvm:
             self._peers.add(uuid)
         self.map(memory, va, size, owner=owner)
 
-    def map(
-        self, memory: int, va: int, size: int, *, read_only: bool = False, owner: Rm | None = None
-    ) -> None:
+    def map(self, memory: int, va: int, size: int, *, owner: Rm | None = None) -> None:
         """Create a range and map an RM memory object at `va`; on failure the range is freed.
 
         `owner` is the client that owns the object; None: this device's client.
@@ -139,7 +137,7 @@ class Uvm:
             UvmCommand.UVM_CREATE_EXTERNAL_RANGE,
             layouts.UVM_CREATE_EXTERNAL_RANGE_PARAMS(base=va, length=size),
         )
-        kind = UvmGpuMappingType.READ_ONLY if read_only else UvmGpuMappingType.READ_WRITE_ATOMIC
+        kind = UvmGpuMappingType.READ_WRITE_ATOMIC
         attributes = UvmGpuMappingAttributes(gpuUuid=self._uuid, gpuMappingType=kind)
         try:
             self._call(

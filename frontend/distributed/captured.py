@@ -433,8 +433,7 @@ class MeshExecutable:
             spread, parts = given[i], []
             for device, n in zip(self._mesh.devices, sizes, strict=True):
                 parts.append(device.hcq.alloc(n or 1, label=spread.label))
-            spread.layout, spread.parts = out.layout, (*parts,)
-            spread.shape, spread.itemsize = out.shape, out.itemsize
+            spread.fill(out.layout, (*parts,), out.shape, out.itemsize)
         if made.checks and config().validate:
             self._verify(made, given)
         flat: list[Any] = []
