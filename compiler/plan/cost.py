@@ -59,7 +59,7 @@ LINES = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """The numbers that are measured: `python -m tools.search choose` shows how well they fit the host."""
+    """The numbers that are measured; `DEBUG=1 BEAM=4` prints how far their plans are from the best."""
 
     chains: int
     """Independent accumulators that hide the latency of an addition."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,10 +60,8 @@ class LoadedTrial:
 class Trial:
     """One kernel, its buffers and inputs on an open device. The caller owns the device."""
 
-    def __init__(
-        self, device: hcq.Device, ast: UOp, *, clock: Callable[[], int] = time.perf_counter_ns
-    ) -> None:
-        """Make buffers with random inputs; `clock` returns nanoseconds.
+    def __init__(self, device: hcq.Device, ast: UOp) -> None:
+        """Make buffers with random inputs.
 
         Raises `UsageError` for a kernel that loads at computed indices, as random ones could be anywhere, and
         as `hcq.Device.alloc`.
@@ -78,7 +76,6 @@ class Trial:
         self.device = TensorDevice(device.name, device)
         self.emulated = device.info.driver.endswith("-emu")
         """Whether times mean nothing: `cost` then counts instructions."""
-        self._clock = clock
         self._access = arguments(ast).access
         self.stored = tuple([slot for slot, access in enumerate(self._access) if "w" in access])
         """The slots of the buffers that the kernel stores to."""
@@ -157,27 +154,19 @@ class Trial:
                 return f"b{slot}: wanted at most {most:.0f} units in the last place, saw {error:.3g}"
         return ""
 
-    def nanoseconds(
-        self, kernel: LoadedTrial, *, least_ns: int = LEAST_NS, most: int = MOST_LAUNCHES
-    ) -> float:
-        """Return the nanoseconds of one launch: the mean of one submission with several, in order.
-
-        It has as many as take `least_ns`, at most `most`. Raises as `hcq.Point.wait`.
-        """
-        taken, launches = self._launch(kernel, 1), 1
-        while taken < least_ns and launches < most:
-            launches = min(most, max(2, math.ceil(launches * least_ns / max(taken, 1))))
-            taken = self._launch(kernel, launches)
-        return taken / launches
-
     def cost(self, kernel: LoadedTrial, choice: Choice | None) -> float:
         """Return what is compared: nanoseconds of a launch, on an emulated GPU counted instructions.
 
-        Raises as `nanoseconds`, and as `count.instructions` of the choice.
+        A time is the mean of one submission with several launches in order: as many as take `LEAST_NS`, at
+        most `MOST_LAUNCHES`. Raises as `hcq.Point.wait`, and as `count.instructions` of the choice.
         """
         if self.emulated:
             return count.instructions(self.ast, target_of(self.device.arch), choice)
-        return self.nanoseconds(kernel)
+        taken, launches = self._launch(kernel, 1), 1
+        while taken < LEAST_NS and launches < MOST_LAUNCHES:
+            launches = min(MOST_LAUNCHES, max(2, math.ceil(launches * LEAST_NS / max(taken, 1))))
+            taken = self._launch(kernel, launches)
+        return taken / launches
 
     def close(self) -> None:
         """Free the buffers."""
@@ -189,8 +178,8 @@ class Trial:
         self.close()
         self._buffers = [self.device.write(data) for data in self._given]
 
-    def recorded(self, kernel: LoadedTrial, launches: int) -> hcq.CommandBuffer:
-        """Return the commands of some launches in order, on the current buffers."""
+    def _launch(self, kernel: LoadedTrial, launches: int) -> int:
+        """Launch some times in order; return the nanoseconds of the whole submission."""
         commands = self.device.queue.record(label="trial")
         args = kernel.program.args(*self._buffers, *self._values)
         for number in range(launches):
@@ -198,14 +187,9 @@ class Trial:
                 commands.barrier(Scope.DEVICE)
             compiled = kernel.compiled
             commands.exec(kernel.program, args, groups=compiled.groups, threads=compiled.threads)
-        return commands
-
-    def _launch(self, kernel: LoadedTrial, launches: int) -> int:
-        """Launch some times in order; return the nanoseconds of the whole submission."""
-        commands = self.recorded(kernel, launches)
-        begun = self._clock()
+        begun = time.perf_counter_ns()
         self.device.queue.submit(commands).wait(timeout_s=TIMEOUT_S)
-        return self._clock() - begun
+        return time.perf_counter_ns() - begun
 
 
 def _name(node: UOp) -> str:

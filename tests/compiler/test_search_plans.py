@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compiler.plan.proposal import Proposal
 
 STRIDE = {"cpu": 9, "nv-emu": 40, "amd-emu": 40}
-"""One plan of so many is run here; `python -m tools.search check` runs all."""
+"""One plan of so many is run here; `python -m tools.search` runs all."""
 
 ROUNDED = 4.0
 """Units in the last place of the largest result that NumPy's own functions may be off."""

@@ -175,14 +175,6 @@ def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
     assert counted(number, "kernel") == text
 
 
-@pytest.mark.slow
-def test_plot_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the [plot] extra is not installed")
-    out = tmp_path / "rows.png"
-    assert main(["signal", "eager", "--device", "cpu", "--quick", "--plot", str(out)]) == 0
-    assert out.read_bytes()[:4] == b"\x89PNG"
-
-
 def test_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["nonsense", "--device", "cpu"])

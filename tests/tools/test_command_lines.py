@@ -35,7 +35,7 @@ WRONG = [
     ("tools.bench.__main__", ["submit", "--device", "foo"], "no device is called 'foo'; drivers: nv, amd"),
     ("tools.bench.__main__", ["submit", "--against", NOWHERE], "wanted a checkout of this project"),
     ("tools.bench.__main__", ["submit", "--output", NOWHERE], "in '/nowhere', which is no folder"),
-    ("tools.bench.__main__", ["submit", "--plot", "/"], "wanted a file to write, '/' is a folder"),
+    ("tools.bench.__main__", ["submit", "--output", "/"], "wanted a file to write, '/' is a folder"),
     ("tools.calibrate", ["--device", "foo"], "no device is called 'foo'"),
     ("tests.fuzz.interrupts", ["--every", "0"], "wanted a whole number of at least 1, saw '0'"),
     ("tests.fuzz.interrupts", ["--bound", "-1"], "wanted a number above 0, saw '-1'"),
@@ -56,8 +56,8 @@ WRONG = [
     ("tools.page.__main__", ["--output", NOWHERE, __file__], "which is no folder"),
     ("tools.performance.__main__", ["--threads", "0"], "wanted a whole number of at least 1, saw '0'"),
     ("tools.performance.__main__", ["--torch", NOWHERE], "wanted a program"),
-    ("tools.search.__main__", ["choose", "--part", "3/2"], "wanted a part as 1/2 or 2/2, saw '3/2'"),
-    ("tools.search.__main__", ["check", "--device", "foo"], "no device is called 'foo'"),
+    ("tools.record.__main__", ["--shards", "3/2"], "wanted a part as 1/2 or 2/2, saw '3/2'"),
+    ("tools.search.__main__", ["--device", "foo"], "no device is called 'foo'"),
     ("tools.torch_models", ["--models", "foo"], "wanted some of AlexNet"),
 ]
 

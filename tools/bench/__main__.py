@@ -25,18 +25,15 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from importlib import import_module
-from math import floor, log10
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import hcq
-from tools.arguments import command, device_name, library, output, positive, reported
+from tools.arguments import command, device_name, output, positive, reported
 from tools.bench.against import checkout, compare
-from tools.bench.rows import Bench, Report, Row, commit
+from tools.bench.rows import Bench, Report, commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 CASES = {
     **dict.fromkeys(("submit", "replay", "gap", "signal", "copy", "share"), "tools.bench.queues"),
@@ -76,7 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines, also in a terminal")
     parser.add_argument("--output", type=output, help="write the JSON lines to this file, too")
-    parser.add_argument("--plot", type=output, help="draw the medians to this PNG (needs the [plot] extra)")
     parser.add_argument(
         "--quick", action="store_true", help="two samples per case: tests that it runs, not its speed"
     )
@@ -89,9 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = [name for name in names if name not in CASES]
     if unknown:
         parser.error(f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}")
-    if options.plot:
-        library("matplotlib", cure="pip install 'matplotlib>=3.9'")  # before anything is measured
-    rows: list[Row] = []
     label = commit()
     with ExitStack() as undo:
         file = undo.enter_context(options.output.open("w")) if options.output else None
@@ -103,52 +96,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             bench = Bench(opened, quick=options.quick, name="", commit=label, report=report)
             for line in compare(bench, words, options.against, pairs=options.pairs):
                 report.progress(line)
-            rows, names = bench.rows, []
+            names = []
         for number, name in enumerate(names, 1):
             report.progress(f"[{number}/{len(names)}] {name}")
             bench = Bench(opened, quick=options.quick, name=name, commit=label, report=report)
             import_module(CASES[name]).CASES[name](bench)
-            rows += bench.rows
-    if options.plot:
-        plot(rows, options.plot)
     return 0
-
-
-def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw a bar for each row, with quartiles as whiskers, in a panel for each unit, and save it as PNG.
-
-    The logarithmic axis of a panel starts a decade below its smallest figure.
-    """
-    import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    units = list(dict.fromkeys(row.unit for row in rows))
-    heights = [max(2, sum(row.unit == unit for row in rows)) for unit in units]
-    figure, axes = plt.subplots(
-        len(units),
-        1,
-        figsize=(10, 0.35 * sum(heights) + len(units)),
-        squeeze=False,
-        gridspec_kw={"height_ratios": heights},
-    )
-    for axis, unit in zip(axes[:, 0], units, strict=True):
-        shown = [row for row in rows if row.unit == unit][::-1]
-        low = [row.median - row.p25 for row in shown]
-        high = [row.p75 - row.median for row in shown]
-        axis.barh(
-            [f"{row.bench}: {row.case}" for row in shown],
-            [row.median for row in shown],
-            xerr=[low, high],
-            color="#5b8db8",
-        )
-        axis.set_xscale("log")
-        axis.set_xlim(left=10 ** (floor(log10(min(row.median for row in shown))) - 1))
-        axis.set_xlabel(unit)
-    figure.suptitle("\n".join(wrap(f"{rows[0].device}, {rows[0].commit}", 90)), fontsize=9)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

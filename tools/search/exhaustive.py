@@ -1,8 +1,8 @@
 """The choices of an exhaustive search of one kernel: finitely many, of every kind that its planners have.
 
-The cost model is compared with the best of them (`choose`), and all of them must compute the same (`check`).
+All of them must compute the same (`tools.search.__main__`).
 
-Not here: the choices that a search of `BEAM` walks along (`frontend.tuning.space`). Next: `choose`, `check`.
+Not here: the choices that a search of `BEAM` walks along (`frontend.tuning.space`).
 """
 
 from __future__ import annotations
