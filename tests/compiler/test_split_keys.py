@@ -8,16 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-import hcq
 from compiler.pipeline import planned
 from compiler.schedule.item import TempRef
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.device import Device
-from frontend.tuning.space import Space
-from frontend.tuning.trial import Trial
 from hcq.counters import counting
-from tests.compiler.test_online_product import DEVICES, attention, check, scheduled
+from tests.compiler.test_online_product import DEVICES, attention, check, check_plans, scheduled, with_ones
 
 CASES: list[tuple[tuple[int, ...], str]] = [
     ((1, 4, 1, 1, 1024, 16, 16), "none"),  # one query, four heads beside one of keys
@@ -58,29 +55,18 @@ def test_values_are_those_of_float64(arch, case) -> None:
 
 
 def test_parts_with_infinite_scores_are_nan_as_in_pytorch() -> None:
-    device, mask = DEVICES["sm_80"], np.zeros((5, 600), np.float32)
-    q, k, v = (Tensor.ones(1, 1, n, 16, device=device).cast("float16").realize() for n in (5, 600, 600))
+    mask = np.zeros((5, 600), np.float32)
     mask[0, 599], mask[1, 2], mask[2], mask[3, :599] = np.nan, np.inf, -np.inf, -np.inf
-    given = Tensor(mask, device=device).cast("float16").realize()
-    result = q.scaled_dot_product_attention(k, v, given).cast("float32").numpy()[0, 0]
     wanted = np.ones((5, 16), np.float32)
     wanted[:2], wanted[2] = np.nan, 0
-    np.testing.assert_allclose(result, wanted, rtol=1e-3)
+    np.testing.assert_allclose(with_ones("sm_80", mask, 16), wanted, rtol=1e-3)
 
 
 @pytest.mark.landing
 @pytest.mark.parametrize("arch", DEVICES)
 def test_every_plan_has_the_values_of_the_estimated_one(arch) -> None:
     item, _ = scheduled(attention(3, 601, 32, 40, is_causal=True), arch)
-    with hcq.open(DEVICES[arch]) as device:
-        trial = Trial(device, item.ast)
-        wanted = trial.results(trial.load(None))
-        space = Space(item.ast, target_of(arch))
-        found = space.moves(space.estimated().choice)
-        assert len(found) > 4
-        for one in found[::8]:
-            assert not trial.difference(wanted, trial.results(trial.load(one.choice)), least=2.0)
-        trial.close()
+    check_plans(item.ast, arch, every=8)
 
 
 @pytest.mark.landing

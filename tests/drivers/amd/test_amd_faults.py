@@ -33,7 +33,18 @@ from tests.limits import HANG_S
 from tools.bringup.amd.kernels import image as wild
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.amd.device import AmdDevice
     from tests.support.hooked import HookedKernel
+
+
+@contextlib.contextmanager
+def running() -> Iterator[tuple[HookedKernel, AmdDevice]]:
+    """Yield an emulated kernel and a device on it."""
+    kernel = emulated()
+    with contextlib.closing(opened(kernel)) as device:
+        yield kernel, device
 
 
 def page_fault(kernel: HookedKernel, va: int, *, writes: bool = False, mapped: bool = False) -> None:
@@ -43,8 +54,7 @@ def page_fault(kernel: HookedKernel, va: int, *, writes: bool = False, mapped: b
 
 
 def test_a_page_fault_names_address_access_and_the_nearest_memory():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         memory = device.alloc(4096, BufferSpec())
         page_fault(kernel, memory.va + 12, writes=True)
         report = device.fault()
@@ -56,8 +66,7 @@ def test_a_page_fault_names_address_access_and_the_nearest_memory():
 
 
 def test_a_read_of_freed_memory_says_so():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         memory = device.alloc(4 << 20, BufferSpec())
         device.free(memory)
         page_fault(kernel, memory.va + 8192)
@@ -68,8 +77,7 @@ def test_a_read_of_freed_memory_says_so():
 
 
 def test_a_store_to_read_only_memory_says_so():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         page_fault(kernel, 0x7000_0000_0000, writes=True, mapped=True)
         report = device.fault()
         assert report is not None
@@ -77,8 +85,7 @@ def test_a_store_to_read_only_memory_says_so():
 
 
 def test_memory_errors_are_resets():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         data = kfd_hsa_memory_exception_data(
             gpu_id=device.gpu.gpu_id, ErrorType=MemoryError_.POISON_CONSUMED
         )
@@ -90,8 +97,7 @@ def test_memory_errors_are_resets():
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_reset_is_reported_and_that_of_the_whole_gpu_is_final(whole: bool):  # noqa: FBT001 - a parameter of the test
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         data = kfd_hsa_hw_exception_data(
             reset_type=ResetType.WHOLE_GPU if whole else ResetType.PER_ENGINE,
             reset_cause=ResetCause.GPU_HANG,
@@ -114,8 +120,7 @@ def test_a_reset_is_reported_and_that_of_the_whole_gpu_is_final(whole: bool):  #
 
 
 def test_exceptions_of_a_queue_are_decoded():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (_, device):
         ring = device.ring(QueueKind.COMPUTE, 1)
         bit = 1 << QueueException.WAVE_ILLEGAL_INSTRUCTION - 1
         ring.queue.exceptions[0] = bit | 1 << 60
@@ -130,8 +135,7 @@ def test_exceptions_of_a_queue_are_decoded():
 
 
 def test_a_report_on_another_queue_is_kept_for_its_fault():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         kernel.told = ("mmu fault on compute queue 12 of gfx1100:0: a write",)
         assert device.fault() is None
         device.ring(QueueKind.COMPUTE, 0).queue.exceptions[0] = 1
@@ -170,8 +174,7 @@ def test_scratch_is_given_to_new_aql_queues_again():
 
 
 def test_the_host_wakes_threads_that_sleep():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         device.signal_written(0)
         assert "SET_EVENT" not in kernel.calls, "nobody sleeps"
         device._events._sleepers = 1
@@ -198,8 +201,7 @@ def test_a_wait_during_which_the_device_is_closed_ends():
 
 
 def test_an_event_destroyed_while_others_sleep_is_no_error():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         process = device.process
         process.events.add(77)
         with pytest.raises(DriverError, match="WAIT_EVENTS"):
@@ -218,8 +220,7 @@ def test_an_event_destroyed_while_others_sleep_is_no_error():
 @pytest.mark.parametrize("kind", [None, QueueKind.COPY])
 def test_a_copy_queue_that_the_gpu_stops_is_a_fault_with_its_report(kind: QueueKind | None):
     """None: the driver's own copy queue, which uploads code."""
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         ring = device._uploader.ring if kind is None else device.ring(kind, 0)
         kernel.told = ("SDMA queue 7 of gfx1100:0 is at its start: nothing", "race on host: of others")
         ring.send((0xFF,) * 8)
@@ -278,8 +279,7 @@ def test_an_emulated_gpu_refuses_to_recover_once_its_threads_stand_still():
 
 
 def test_recovery_succeeds_where_the_kernel_lets_new_queues_run():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         page_fault(kernel, 0x1000_0000)
         assert device.fault() is not None
         kernel.machine.gpus[0].evicted = ""  # Linux keeps a process off the GPU
@@ -289,8 +289,7 @@ def test_recovery_succeeds_where_the_kernel_lets_new_queues_run():
 
 @pytest.mark.parametrize("refusal", [After(errno.ETIME), errno.EIO])
 def test_a_queue_that_cannot_be_destroyed_leaves_the_device_faulted(refusal: object):
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         device.ring(QueueKind.COMPUTE, 0).queue.exceptions[0] = 1
         report = device.fault()
         kernel.machine.surprises.table = {"DESTROY_QUEUE": refusal}
@@ -316,8 +315,7 @@ def test_a_sleeping_thread_waits_for_the_events_of_all_devices():
 
 
 def test_recovery_keeps_the_priority_of_a_queue():
-    kernel = emulated()
-    with contextlib.closing(opened(kernel)) as device:
+    with running() as (kernel, device):
         queue = device.ring(QueueKind.COMPUTE, 0).queue
         device.set_priority(QueueKind.COMPUTE, 0, 2)
         queue.exceptions[0] = 1

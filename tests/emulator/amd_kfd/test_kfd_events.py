@@ -20,6 +20,7 @@ from tests.facts import amd_errnos
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hcq.layout import Struct
     from tests.emulator.amd_kfd.caller import Caller, Memory
 
 ERRNOS = amd_errnos.ERRNOS
@@ -137,37 +138,32 @@ def test_an_age_that_has_passed_returns_at_once(
     assert caller.wait((one, 2))[0] == WaitResult.TIMEOUT
 
 
+def woken(caller: Caller, event_id: int, call: Call, args: type[Struct]) -> int:
+    """Sleep on an event until a call about it wakes the sleeper; return the result of the wait."""
+    results: list[int] = []
+    sleeper = threading.Thread(
+        target=lambda: results.append(caller.wait((event_id, 0), timeout=ev.WAIT_FOREVER)[0])
+    )
+    sleeper.start()
+    while not caller.machine.process.events.table[event_id].waiters:
+        time.sleep(0.001)
+    caller.call(call, args, event_id=event_id)
+    sleeper.join()
+    return results[0]
+
+
 def test_a_set_wakes_a_sleeping_wait(caller: Caller) -> None:
     memory, _ = page_of(caller)
     one = caller.event(page=memory.handle, auto_reset=True).event_id
-    results: list[int] = []
-    sleeper = threading.Thread(
-        target=lambda: results.append(caller.wait((one, 0), timeout=ev.WAIT_FOREVER)[0])
-    )
-    sleeper.start()
     event = caller.machine.process.events.table[one]
-    while not event.waiters:
-        time.sleep(0.001)
-    caller.call(Call.SET_EVENT, ev.kfd_ioctl_set_event_args, event_id=one)
-    sleeper.join()
-    assert results == [WaitResult.COMPLETE]
+    assert woken(caller, one, Call.SET_EVENT, ev.kfd_ioctl_set_event_args) == WaitResult.COMPLETE
     assert not event.signalled
 
 
 def test_a_wait_fails_when_its_event_is_destroyed(caller: Caller) -> None:
     memory, _ = page_of(caller)
     one = caller.event(page=memory.handle).event_id
-    results: list[int] = []
-    sleeper = threading.Thread(
-        target=lambda: results.append(caller.wait((one, 0), timeout=ev.WAIT_FOREVER)[0])
-    )
-    sleeper.start()
-    event = caller.machine.process.events.table[one]
-    while not event.waiters:
-        time.sleep(0.001)
-    caller.call(Call.DESTROY_EVENT, ev.kfd_ioctl_destroy_event_args, event_id=one)
-    sleeper.join()
-    assert results == [WaitResult.FAIL]
+    assert woken(caller, one, Call.DESTROY_EVENT, ev.kfd_ioctl_destroy_event_args) == WaitResult.FAIL
     with pytest.raises(DriverError):
         caller.call(Call.DESTROY_EVENT, ev.kfd_ioctl_destroy_event_args, event_id=one)
 

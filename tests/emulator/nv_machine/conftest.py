@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.emulator.nv_machine.client import Client
+from tests.emulator.nv_machine.launching import Launcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,3 +31,9 @@ def make() -> Iterator[Callable[..., Client]]:
 def up(make: Callable[..., Client]) -> Client:
     """A client of the default machine, brought up to an address space and a doorbell."""
     return make().up()
+
+
+@pytest.fixture
+def launcher(up: Client) -> Launcher:
+    """A client of the default machine that can launch kernels."""
+    return Launcher.make(up)

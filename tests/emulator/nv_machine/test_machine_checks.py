@@ -35,11 +35,6 @@ Make = Callable[..., Client]
 
 
 @pytest.fixture
-def launcher(make: Make) -> Launcher:
-    return Launcher.make(make().up())
-
-
-@pytest.fixture
 def store(launcher: Any):
     code = upload(launcher.client, cubin("sm_90", STORE))
     data = launcher.client.memory(4096)

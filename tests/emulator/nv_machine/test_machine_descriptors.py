@@ -24,11 +24,6 @@ from tests.emulator.nv_machine.launching import (
 Make = Callable[..., Client]
 
 
-@pytest.fixture
-def launcher(make: Make) -> Launcher:
-    return Launcher.make(make().up())
-
-
 def releases(launcher: Launcher, va: int, **more: Any) -> dict[str, Any]:
     fields = {
         "RELEASE_ENABLE": (True,),

@@ -33,11 +33,6 @@ from tests.emulator.nv_machine.launching import (
 Make = Callable[..., Client]
 
 
-@pytest.fixture
-def launcher(make: Make) -> Launcher:
-    return Launcher.make(make().up())
-
-
 @pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
 def test_calls_are_relocated(make: Make, profile: str) -> None:
     launcher = Launcher.make(make(profile).up())

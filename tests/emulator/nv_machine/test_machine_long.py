@@ -39,11 +39,6 @@ L: ld.global.u32 %r0, [%d0]; setp.eq.u32 %p, %r0, 0; @%p bra L;
 Make = Callable[..., Client]
 
 
-@pytest.fixture
-def launcher(make: Make) -> Launcher:
-    return Launcher.make(make().up())
-
-
 def send(launcher: Launcher, text: str, name: str) -> Memory:
     """Launch a kernel that waits for a flag; the flag's memory."""
     data = launcher.client.memory(4096)
