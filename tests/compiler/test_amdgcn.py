@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +22,7 @@ from compiler.targets.amdgcn.rows import ROWS, choice_of
 from compiler.targets.amdgcn.target import _machine
 from drivers.elf import UNDEFINED, Elf
 from hcq.errors import CompileError, UnsupportedError
+from tests.children import python
 from tests.compiler.amd_calls import ATOMICS, CALLS, PLAIN_CALLS, calls_of, module
 from tests.compiler.code_objects import check
 from tests.compiler.kernels import load, loop, number, op, reduce, sink, store
@@ -283,9 +282,7 @@ def test_without_the_tables_llvm_ends_the_process():
         "llvm.emit_object(module(calls_of(['permlane64']), []), llvm.Machine('amdgcn-amd-amdhsa', 'gfx942'))"
     )
     home = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=home
-    )
+    done = python("-c", program, status=None, cwd=home)
     assert done.returncode != 0
     assert done.stderr
     assert "Traceback" not in done.stderr

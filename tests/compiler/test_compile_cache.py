@@ -14,6 +14,7 @@ from hcq.config import override
 from hcq.errors import UnsupportedError
 from hcq.program import ArgKind
 from hcq.store import Store, key_of
+from tests.children import python
 from tests.compiler.host_kernel import HostKernel
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
 
@@ -208,7 +209,7 @@ assert not loaded, loaded
 with open("/proc/self/maps") as maps:
     assert "llvm" not in maps.read()
 """
-    subprocess.run([sys.executable, "-c", text], check=True)
+    python("-c", text)
 
 
 def test_many_kernels_are_compiled_once_each(folder):

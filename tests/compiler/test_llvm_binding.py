@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -7,6 +5,7 @@ import pytest
 
 from compiler import llvm
 from hcq.errors import CompileError
+from tests.children import python
 
 SMALL = "define void @k(ptr %a) {\nentry:\n  store i32 7, ptr %a\n  ret void\n}\n"
 
@@ -65,7 +64,7 @@ def test_text_that_does_not_verify_is_a_compile_error():
 def test_the_llvmlite_package_is_never_imported():
     text = f"from compiler import llvm\nimport sys\nllvm.emit_object({SMALL!r}, llvm.host())\n"
     text += "assert 'llvmlite' not in sys.modules"
-    subprocess.run([sys.executable, "-c", text], check=True)
+    python("-c", text)
 
 
 def test_ptx_is_emitted_for_hopper():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from compiler.ir.serialize import kernel_key
 from compiler.plan import tiling
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
+from tests.children import python
 from tests.compiler.graphs import F32, add, conv2d, empty_table, matmul, mean, relu
 from tests.compiler.host_kernel import ARCH
 from tests.compiler.kernels import proposed
@@ -89,9 +89,7 @@ def test_importing_the_package_loads_nothing() -> None:
     program = (
         "import sys, compiler; print([m for m in sys.modules if m.startswith(('compiler.', 'hcq', 'numpy'))])"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    run = python("-c", program)
     assert run.stdout.strip() == "[]"
 
 
@@ -99,9 +97,7 @@ def test_scheduling_loads_neither_numpy_nor_llvm() -> None:
     heavy = ("numpy", "llvmlite", "ctypes")
     program = "import sys, compiler.schedule.scheduler\n"
     program += f"print([m for m in {heavy} if m in sys.modules])"
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    run = python("-c", program)
     assert run.stdout.strip() == "[]"
 
 

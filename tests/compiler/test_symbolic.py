@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +11,7 @@ from compiler.ir import index as symbolic
 from compiler.ir.index import Variable
 from compiler.ir.serialize import node_text
 from hcq.errors import UsageError
+from tests.children import python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,8 +94,7 @@ def test_equal_arithmetic_has_equal_text_in_every_process() -> None:
     )
     texts = set()
     for order in ("i + a * 2 + j * 3", "j * 3 + i + a * 2"):
-        run = [sys.executable, "-c", program.format(0, 1, order)]
-        texts.add(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+        texts.add(python("-c", program.format(0, 1, order)).stdout)
     assert len(texts) == 1
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.schedule.scheduler import schedule
 from hcq.errors import UsageError
+from tests.children import python
 from tests.compiler.graphs import Program
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +33,7 @@ for _ in range(25):
 def test_the_text_is_the_same_in_every_process_whatever_came_before() -> None:
     texts = set()
     for noise, seed in ((0, "1"), (20, "2")):
-        run = [sys.executable, "-c", PROGRAM, str(noise)]
-        env = {**os.environ, "PYTHONHASHSEED": seed}
-        texts.add(subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT, env=env).stdout)
+        texts.add(python("-c", PROGRAM, str(noise), PYTHONHASHSEED=seed).stdout)
     assert len(texts) == 1
     assert len(texts.pop()) > 1000
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import hcq
+from tests.children import python
 from tests.conformance.conftest import Lab, opened, read
 from tests.limits import HANG_S
 
@@ -173,9 +174,7 @@ def script(name: str, body: str) -> str:
 
 
 def run(text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=HANG_S, check=False
-    )
+    return python("-c", text, status=None, timeout_s=HANG_S)
 
 
 @pytest.mark.sampled(3)

@@ -6,12 +6,9 @@ Not here: the pages (`tests/docs/test_how_to_*.py`). Next: `tests.children`, the
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT, alone, python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,18 +44,5 @@ def output_of(program: str, folder: Path, edits: Mapping[str, Callable[[str], st
         assert edit(text) != text, name
         (folder / name).write_text(edit(text))
     (folder / "used.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "used.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={
-            "PYTHONPATH": f"{folder}:{search_path()}",
-            "HCQ_DEVICE": "cpu",
-            "HCQ_CACHE": str(folder / "cache"),
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    settings = alone(folder, HCQ_DEVICE="cpu", HCQ_CACHE=str(folder / "cache"))
+    return python("-W", "error", "used.py", cwd=folder, env=settings).stdout

@@ -1,14 +1,11 @@
 """The Python blocks of the documentation run, page by page, from top to bottom, and print what is shown."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT, alone, python
 
 FOUND = [
     *(ROOT / "docs").glob("*.md"),
@@ -32,21 +29,8 @@ def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     script = tmp_path / f"{page.stem}.py"
     script.write_text("\n".join(blocks))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={
-            "PYTHONPATH": search_path(),
-            "PATH": "/usr/bin:/bin",
-            "HCQ_DEVICE": "cpu",
-            "HCQ_CACHE": str(tmp_path / "cache"),
-        },
-    )
-    assert done.returncode == 0, f"{page.name}:\n{done.stdout}{done.stderr}"
+    settings = alone(HCQ_DEVICE="cpu", HCQ_CACHE=str(tmp_path / "cache"))
+    python("-W", "error", script, cwd=tmp_path, env=settings)
 
 
 def without_machine(text: str) -> str:
@@ -58,19 +42,6 @@ def without_machine(text: str) -> str:
 def test_shown_outputs_equal_the_printed_ones(page: Path, tmp_path: Path):
     copy = tmp_path / page.name
     copy.write_text(page.read_text())
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tools.docs", str(copy)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={
-            "PYTHONPATH": search_path(),
-            "PATH": "/usr/bin:/bin",
-            "HCQ_DEVICE": "cpu",
-            "HCQ_CACHE": str(tmp_path),
-        },
-    )
-    assert done.returncode == 0, done.stderr
+    settings = alone(HCQ_DEVICE="cpu", HCQ_CACHE=str(tmp_path))
+    python("-W", "error", "-m", "tools.docs", copy, cwd=tmp_path, env=settings)
     assert without_machine(copy.read_text()) == without_machine(page.read_text())

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT, alone, python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +35,8 @@ def test_the_cure_of_the_race_replaces_a_line_of_the_program():
 @pytest.mark.parametrize("cured", [False, True])
 def test_the_sanitizer_finds_the_race_until_it_is_cured(tmp_path: Path, *, cured: bool):
     (tmp_path / "triton_race.py").write_text(kernels()[cured])
-    done = subprocess.run(
-        [sys.executable, "-m", "interop.sanitize", "triton_race.py"],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=CHILD_S,
-        env={
-            "PYTHONPATH": search_path(), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path),
-            "HCQ_CACHE": str(tmp_path),
-        },
-    )  # fmt: skip
+    settings = alone(HOME=str(tmp_path), HCQ_CACHE=str(tmp_path))
+    done = python("-m", "interop.sanitize", "triton_race.py", status=None, cwd=tmp_path, env=settings)
     assert done.returncode == (0 if cured else 1), done.stdout + done.stderr
     assert ("race in global memory" in done.stdout) is not cured
     assert cured or "triton_race.py:" in done.stdout

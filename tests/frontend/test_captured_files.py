@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +13,7 @@ from frontend.capture import files
 from frontend.nn.state.safetensors import safe_open, write
 from hcq.config import override
 from hcq.errors import UsageError
+from tests.children import python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -199,7 +198,5 @@ def test_another_process_runs_it(tmp_path: Path):
         "import sys; from frontend import Tensor, TinyJit\n"
         "print(TinyJit.load(sys.argv[1])(Tensor([1.0, 2.0, 3.0])).tolist())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "f")], capture_output=True, text=True, check=True
-    )
+    done = python("-c", code, str(tmp_path / "f"))
     assert done.stdout.strip() == str((x * 2 + x[0]).tolist())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,9 +16,11 @@ from frontend.distributed.captured import ForeignReads
 from frontend.nn import functional
 from hcq.config import override
 from hcq.errors import UsageError, UsageIndexError
+from tests.children import python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
     from types import FrameType
 
 CPUS = ("cpu:1", "cpu:2", "cpu:3", "cpu:4")
@@ -209,12 +209,9 @@ def test_a_replay_on_two_devices_calls_at_most_half_again_as_much_as_on_one():
         print(*[calls_of_a_replay(devices) for devices in ((), CPUS[:2], CPUS)])
     """
     clean = {name: text for name, text in os.environ.items() if not name.startswith("HCQ_")}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=clean | {"HCQ_CPU_DEVICES": "5", "HCQ_CACHE": os.environ.get("HCQ_CACHE", "")},
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = python(
+        "-c", program, env=clean | {"HCQ_CPU_DEVICES": "5", "HCQ_CACHE": os.environ.get("HCQ_CACHE", "")}
+    )
     alone, two, four = map(int, done.stdout.split())
     assert two <= 1.5 * alone, done.stdout
     assert four <= 1.5 * 1.5 * alone, done.stdout

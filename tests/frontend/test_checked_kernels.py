@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ from frontend.check import evaluation, interpreter, launches
 from hcq.config import override
 from hcq.errors import CheckError
 from tests import oracle
-from tests.children import ROOT, environment
+from tests.children import python
 from tests.compiler.graphs import Program
 from tests.frontend.planted import MISTAKES
 
@@ -41,10 +39,9 @@ CHILD_S = 300
 
 def run_planted(cache: Path, *arguments: str) -> str:
     """Return the first lines of the errors that a child meets."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.frontend.planted", *arguments],
-        env=environment(HCQ_CACHE=str(cache), HCQ_CHECK="1", HCQ_DEVICE="cpu", HCQ_WINOGRAD="1"),
-        cwd=ROOT, capture_output=True, text=True, timeout=CHILD_S, check=True,
+    done = python(
+        "-m", "tests.frontend.planted", *arguments, HCQ_CACHE=str(cache), HCQ_CHECK="1", HCQ_DEVICE="cpu",
+        HCQ_WINOGRAD="1",
     )  # fmt: skip
     return done.stdout
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -12,8 +10,7 @@ import hcq
 from frontend import Device, Tensor, TinyJit, nn
 from frontend.device import TensorDevice
 from hcq.errors import HcqError, UsageError
-from tests.children import environment
-from tests.limits import CHILD_S
+from tests.children import python
 
 
 @pytest.fixture
@@ -47,10 +44,7 @@ print((c + 1).tolist(), jit.captured.device.hcq.closed)
 
 def test_a_closed_device_refuses_everything_and_its_name_reopens():
     """In a separate process, as other tests use the device of this one."""
-    words = [sys.executable, "-c", CLOSED]
-    done = subprocess.run(
-        words, env=environment(), capture_output=True, text=True, timeout=CHILD_S, check=True
-    )
+    done = python("-c", CLOSED)
     assert done.stdout.splitlines() == ["UsageError True"] * 4 + ["[6.0] True"]
 
 

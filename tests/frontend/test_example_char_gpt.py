@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from frontend import Tensor, stats
-from tests.children import ROOT, environment
-from tests.limits import CHILD_S
+from tests.children import python
+from tests.support import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,12 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    spec = importlib.util.spec_from_file_location("char_gpt_example", ROOT / "examples" / "char_gpt.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return examples.example("char_gpt")
 
 
 @pytest.mark.slow
@@ -52,15 +44,7 @@ def test_windows_are_followed_by_the_next_characters(example: Any):
 
 @pytest.mark.slow
 def test_the_example_learns_and_writes(tmp_path: Path):
-    words = [sys.executable, "examples/char_gpt.py", "--steps", "40", "--max-loss", "2.9", "--batch", "8"]
-    done = subprocess.run(
-        [*words, "--context", "64"],
-        env=environment(HCQ_CACHE=str(tmp_path), HCQ_VALIDATE="0"),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=CHILD_S,
-        check=True,
-    )
+    words = ("examples/char_gpt.py", "--steps", "40", "--max-loss", "2.9", "--batch", "8", "--context", "64")
+    done = python(*words, HCQ_CACHE=str(tmp_path), HCQ_VALIDATE="0")
     assert "step 40/40" in done.stderr
     assert re.search(r"one captured graph: The statement '.+'", done.stdout)

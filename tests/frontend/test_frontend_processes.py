@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.children import ROOT, environment
-from tests.limits import CHILD_S
+from tests.children import python
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 
 def run(*words: str, cache: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, *words],
-        env=environment(HCQ_CACHE=str(cache), **more),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=CHILD_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+    return python(*words, HCQ_CACHE=str(cache), **more)
 
 
 def test_importing_loads_neither_numpy_nor_llvm_nor_a_device(tmp_path: Path):
@@ -171,18 +159,8 @@ def test_the_digits_example_learns(device: str, devices: int, steps: int, least:
 
 @pytest.mark.slow
 def test_the_digits_example_fails_with_an_exit_status(tmp_path: Path):
-    words = [sys.executable, "examples/digits.py", "--steps", "2", "--min-accuracy", "0.99"]
-    assert (
-        subprocess.run(
-            words,
-            env=environment(HCQ_CACHE=str(tmp_path)),
-            cwd=ROOT,
-            capture_output=True,
-            timeout=CHILD_S,
-            check=False,
-        ).returncode
-        == 1
-    )
+    words = ("examples/digits.py", "--steps", "2", "--min-accuracy", "0.99")
+    python(*words, status=1, HCQ_CACHE=str(tmp_path))
 
 
 @pytest.mark.sampled(4)
@@ -191,15 +169,7 @@ def test_the_digits_example_fails_with_an_exit_status(tmp_path: Path):
     ("device", "message"), [("nowhere", "no device is called"), ("amd:9", "hint: this machine has")]
 )
 def test_an_example_names_a_device_that_does_not_open(name: str, device: str, message: str, tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, f"examples/{name}.py", "--device", device],
-        env=environment(HCQ_CACHE=str(tmp_path)),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=CHILD_S,
-        check=False,
-    )
+    done = python(f"examples/{name}.py", "--device", device, status=None, HCQ_CACHE=str(tmp_path))
     assert done.returncode == 2
     assert f"{name}.py: error: " in done.stderr
     assert message in done.stderr

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ from frontend import Tensor, TinyJit, nn, optim
 from frontend.nn import functional
 from hcq.config import read
 from hcq.errors import HcqError, OutOfMemoryError, UsageError, UsageIndexError, UsageTypeError
+from tests.children import python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -439,8 +438,6 @@ def test_a_file_in_a_folder_that_is_not_there_is_not_saved(tmp_path: Path):
 def test_a_program_ends_with_the_message_for_a_misspelt_setting():
     program = "from frontend import Tensor; print(Tensor([1.0]).tolist())"
     environment = {**os.environ, "HCQ_DEVCE": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
-    )
+    done = python("-c", program, status=None, env=environment)
     assert done.returncode == 1
     assert done.stderr.endswith("no setting is called HCQ_DEVCE\nhint: did you mean HCQ_DEVICE?\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from frontend import Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of
 from frontend.nn import functional
-from tests.children import ROOT
 from tests.frontend.meshes import (
     CPUS,
     closed,  # noqa: F401 - a fixture
@@ -20,6 +18,7 @@ from tests.frontend.meshes import (
     same,
     whole,
 )
+from tests.support.examples import example
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,12 +30,7 @@ Trained = tuple[list[Any], list[Any]]
 
 def gpt() -> Any:
     """Return the model of the example, in float64."""
-    spec = importlib.util.spec_from_file_location("char_gpt_example", ROOT / "examples" / "char_gpt.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.CharGPT(WORDS, WIDTH, HEADS, 1, CONTEXT).double()
+    return example("char_gpt").CharGPT(WORDS, WIDTH, HEADS, 1, CONTEXT).double()
 
 
 def tensor_parallel(net: Any, devices: Sequence[str]) -> None:

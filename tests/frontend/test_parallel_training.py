@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of, shards
 from frontend.evaluation.plan import PLANS
-from tests.children import ROOT, environment
+from tests.children import python
 from tests.frontend.meshes import (
     CPUS,
     closed,  # noqa: F401 - a fixture
@@ -255,11 +253,7 @@ def test_a_captured_fully_sharded_step_keeps_no_more_than_two_layers_whole(count
         from tests.frontend.test_parallel_training import CPUS, memory_of_layers
         print(*memory_of_layers(CPUS[:{count}]))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(HCQ_CPU_DEVICES="4"), cwd=ROOT,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = python("-c", program, HCQ_CPU_DEVICES="4")
     activations = LAYERS * 8 * SIDE * BATCH // count
     temporary = 1 << (2 * LAYER + activations).bit_length()
     for size in map(int, done.stdout.split()):

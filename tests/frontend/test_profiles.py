@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.children import python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +35,7 @@ print(len(Device["cpu"].hcq.spans()) > 0)
 def test_a_profile_shows_each_kernel_of_a_captured_step_by_its_role(tmp_path: Path):
     trace = tmp_path / "trace.json"
     settings = {"HCQ_TRACE": str(trace), "HCQ_PROFILE": "1", "HCQ_DEVICE": "cpu", "HCQ_VALIDATE": "0"}
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=True)
+    done = python("-c", PROGRAM, **settings)
     assert done.stdout == "True\n"
     bars = [bar for bar in json.loads(trace.read_text())["traceEvents"] if bar["ph"] == "X"]
     steps = [bar for bar in bars if bar["name"] == "step"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.children import python
 
 IMPORT = """
 import sys
@@ -25,7 +24,7 @@ MOST = 150_000
 
 def test_importing_the_frontend_takes_few_calls_and_loads_no_large_module() -> None:
     for _ in range(2):  # the second time with all compiled
-        done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
+        done = python("-c", IMPORT)
         events, *heavy = done.stdout.split()
         assert heavy == []
     assert int(events) <= MOST
@@ -38,6 +37,6 @@ import frontend
 device = frontend.ones(2).device
 print(device, *[name for name in ("drivers.nv.device", "drivers.amd.device") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    done = python("-c", text)
     device, *loaded = done.stdout.split()
     assert loaded == ([] if device == "cpu" else [f"drivers.{device.partition(':')[0]}.device"])

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.children import python
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,12 +46,7 @@ x = Tensor(np.random.default_rng(0).random((700, 700), "f"))
 
 def child(body: str, *, first: str = "") -> subprocess.CompletedProcess[str]:
     """Run a program; `first` comes before anything is imported."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", first + START + textwrap.dedent(body)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python("-W", "error", "-c", first + START + textwrap.dedent(body), status=None)
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ import pytest
 
 import hcq
 from frontend import Device, Tensor, TinyJit, dtypes, nn, stats
+from tests.children import python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,8 +101,7 @@ def test_every_use_of_a_closed_buffer_is_refused() -> None:
 @pytest.mark.slow
 def test_closed_device_is_refused_and_reopens() -> None:
     """What was to be assigned there does not come back to trouble others."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent("""
+    done = python("-W", "error", "-c", textwrap.dedent("""
             import hcq, numpy as np
             from frontend import Device, Tensor, TinyJit
             x, y = Tensor(np.arange(5.0)), Tensor(np.arange(5.0))
@@ -121,9 +119,7 @@ def test_closed_device_is_refused_and_reopens() -> None:
             except hcq.UsageError as error: assert "is closed" in str(error), error
             double.reset()
             print([double(new).tolist() for _ in range(4)] == [[0, 2, 4, 6, 8]] * 4)
-        """)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        """), status=None)  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 

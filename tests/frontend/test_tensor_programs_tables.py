@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +15,8 @@ from compiler.ir.uop import const, table_size
 from compiler.schedule.scheduler import schedule
 from frontend import Tensor, stats
 from frontend.evaluation import expr, plan, trace
+from tests.children import python
 from tests.compiler.host_kernel import ARCH
-from tests.limits import CHILD_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,10 +87,7 @@ print(resident() - before, PLANS.nbytes - config().plan_bytes)
 def test_changing_shapes_are_bounded(tmp_path: Path) -> None:
     """Every structure is a new one: plans are dropped, and what is remembered of each is a few KiB."""
     settings = {**os.environ, "HCQ_CACHE": str(tmp_path), "HCQ_PLAN_BYTES": str(2 << 20)}
-    done = subprocess.run(
-        [sys.executable, "-c", SHAPES], capture_output=True, text=True, timeout=CHILD_S, check=True,
-        env=settings,
-    )  # fmt: skip
+    done = python("-c", SHAPES, env=settings)
     grown, beyond = map(int, done.stdout.split())
     assert grown < 4 << 20
     assert beyond <= 0

@@ -5,13 +5,15 @@ Each case has a process of its own, which switches threads as often as it can.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.limits import CHILD_S
+from tests.children import python
+
+if TYPE_CHECKING:
+    import subprocess
 
 START = """
 import faulthandler, sys, threading, traceback
@@ -38,13 +40,7 @@ def all_threads(count, work):
 
 def child(body: str) -> subprocess.CompletedProcess[str]:
     program = START + textwrap.dedent(body)
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=CHILD_S,
-        check=False,
-    )
+    return python("-W", "error", "-c", program, status=None)
 
 
 @pytest.mark.slow

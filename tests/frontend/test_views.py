@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-import subprocess
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ import pytest
 from frontend import Device, Tensor, TinyJit, Variable, stats
 from frontend.evaluation.views import SWEEP
 from hcq.errors import UsageError
-from tests.children import ROOT, environment
+from tests.children import python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -454,7 +452,5 @@ def test_a_detached_view_writes_a_leaf_with_requires_grad_and_leaves_its_history
 
 def test_the_first_write_of_a_process_may_be_to_a_view_with_a_step():
     code = "from frontend import Tensor; z = Tensor([1, 2, 3]); v = z[::2]; v += 10; print(z.tolist())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = python("-c", code)
     assert done.stdout == "[11, 2, 13]\n"

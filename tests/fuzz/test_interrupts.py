@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hcq.heap import Heap
 from hcq.validate.accesses import Intervals
+from tests.children import python
 from tests.fuzz.interrupt_probes import PROBES, free
 from tests.fuzz.interrupts import KINDS, Run, Tracer
 from tests.hcq.fake import FakeDevice
-from tests.limits import CHILD_S, HANG_S
+from tests.limits import HANG_S
 
 EVERY = 5
 _ROOT = Path(__file__).resolve().parents[2]
@@ -25,12 +24,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 def test_an_interrupt_at_any_call_leaves_usable_state(name: str, tmp_path: Path) -> None:
     """In a process of its own: an alarm bounds each use, and no other test's threads are traced."""
     told = tmp_path / "told.json"
-    command = [sys.executable, "-m", "tests.fuzz.interrupts", "--probe", name, "--every", str(EVERY)]
-    done = subprocess.run(
-        [*command, "--first", "1", "--bound", str(HANG_S), "--json", str(told)],
-        capture_output=True, text=True, timeout=CHILD_S, check=False, cwd=_ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    limits = ("--every", str(EVERY), "--first", "1", "--bound", str(HANG_S))
+    python("-m", "tests.fuzz.interrupts", "--probe", name, *limits, "--json", told)
     found = json.loads(told.read_text())
     assert found["findings"] == []
     assert found["places"][name] >= 15

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import frontend.evaluation.plan
 from compiler import compile as compiling
 from compiler.ir.uop import table_size
 from hcq.config import override
+from tests.children import python
 from tests.fuzz import bits
 from tests.fuzz.caches import Step, Subject, as_test, case, explore, run, shrink, subjects
 from tests.fuzz.damages import DAMAGES, Entry
@@ -100,10 +99,7 @@ assert (holds.descriptors, holds.cache) == (held.descriptors, held.cache)
 @pytest.mark.slow
 def test_rounds_leak_no_objects_descriptors_or_files(tmp_path: Path) -> None:
     # In a process of its own: devices that other tests opened with validation keep a bounded history.
-    done = subprocess.run(
-        [sys.executable, "-c", ROUNDS, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    python("-c", ROUNDS, str(tmp_path))
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +14,7 @@ from compiler.ir.serialize import postorder
 from frontend.check import launches
 from frontend.check.interpreter import Bounded
 from frontend.device import Device
-from tests.children import ROOT, environment
+from tests.children import python
 from tests.fuzz import shrunk
 
 if TYPE_CHECKING:
@@ -102,11 +100,7 @@ def test_differences_are_counted_and_told(
 def test_a_mistake_that_the_sizes_of_a_program_hide_is_found(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, "-c", PLANTED, "--rounds", "30", str(program)]
-    env = environment(HCQ_CACHE=str(tmp_path), HCQ_CHECK="1", HCQ_DEVICE="cpu")
-    done = subprocess.run(
-        command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 1
+    settings = {"HCQ_CACHE": str(tmp_path), "HCQ_CHECK": "1", "HCQ_DEVICE": "cpu"}
+    done = python("-c", PLANTED, "--rounds", "30", program, status=1, **settings)
     assert "Traceback" not in done.stderr
     assert "with all sizes shrunk: kernel " in done.stderr

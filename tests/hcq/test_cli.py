@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hcq import cli
-from tests.limits import CHILD_S
+from tests.children import python
 from tools.check import PACKAGES, ROOT
 
 NAMES = [
@@ -73,7 +73,7 @@ def test_completion_of_bash_is_taken_by_bash(capsys: pytest.CaptureFixture[str])
 def built(folder: Path) -> Path:
     """Return a wheel that is built into a folder, with the dates of the environment."""
     words = ["hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, check=True)
+    python("-m", *words)
     (path,) = folder.glob("*.whl")
     return path
 
@@ -98,11 +98,8 @@ def test_two_wheels_are_equal_and_bring_the_command(tmp_path: Path):
         if part and Path(part).exists() and not (Path(part) / "hcq" / "__init__.py").is_file()
     ]
     program = RUN_EACH.format(path=[str(site), *others], names=NAMES)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], cwd=tmp_path, capture_output=True, text=True,
-        check=False, timeout=CHILD_S, env={"PATH": "/usr/bin:/bin", "HCQ_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    settings = {"PATH": "/usr/bin:/bin", "HCQ_CACHE": str(tmp_path / "cache")}
+    done = python("-I", "-S", "-c", program, cwd=tmp_path, env=settings)
     for name in NAMES:
         assert name == OF_A_CHECKOUT or f"usage: hcq {name} " in done.stdout, name
     assert done.stderr.count("error: ") == 1

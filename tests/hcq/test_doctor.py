@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +18,7 @@ from hcq.config import Config, variables
 from hcq.doctor import SharedName, examine
 from hcq.driver import DeviceInfo
 from hcq.errors import UnsupportedError, UsageError
+from tests.children import python
 from tests.drivers.amd.opened import emulated
 
 if TYPE_CHECKING:
@@ -301,8 +299,5 @@ def test_json_is_one_object_with_everything(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.slow
 def test_the_command_finds_the_cpu(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "hcq", "--json"],
-        capture_output=True, text=True, check=True, env={**os.environ, "HCQ_CACHE": str(tmp_path)},
-    )  # fmt: skip
+    done = python("-m", "hcq", "--json", HCQ_CACHE=str(tmp_path))
     assert "cpu:0" in [device["name"] for device in json.loads(done.stdout)["devices"] if device["present"]]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 
 import pytest
 
@@ -16,6 +14,7 @@ from frontend.nn import functional, state
 from frontend.optim import lr_scheduler
 from hcq.errors import UsageError
 from hcq.names import AbsentNameError, nearest
+from tests.children import python
 
 
 @pytest.mark.parametrize(
@@ -60,9 +59,7 @@ def test_a_terminal_shows_one_hint():
     """Python itself hints at the attributes of an object that lists at most 750."""
     assert len(dir(Tensor([1.0]))) < 720
     for line in ("frontend.sigmod", "frontend.Tensor([1.0]).sigmod()"):
-        done = subprocess.run(
-            [sys.executable, "-c", f"import frontend\n{line}"], capture_output=True, text=True, check=False
-        )
+        done = python("-c", f"import frontend\n{line}", status=None)
         assert done.stderr.lower().count("did you mean") == 1, done.stderr
         assert "sigmoid" in done.stderr.splitlines()[-1]
 
@@ -77,7 +74,7 @@ def test_importing_the_model_alone_gives_tensors_and_networks_when_they_are_used
         "import sys, hcq; assert 'frontend' not in sys.modules; import frontend; "
         "assert hcq.Tensor is frontend.Tensor and hcq.nn is frontend.nn; assert 'nn' in dir(hcq)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    python("-c", program)
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "hip", "rocm", "gpu"])

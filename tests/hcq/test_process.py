@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import subprocess
-import sys
 import textwrap
 import threading
 import warnings
@@ -17,11 +15,13 @@ import pytest
 from hcq.errors import UsageError
 from hcq.process import OPEN
 from hcq.registry import wrap
-from tests.children import environment
+from tests.children import python
 from tests.hcq.fake import FakeDevice
 from tests.limits import HANG_S
 
 if TYPE_CHECKING:
+    import subprocess
+
     from hcq.device import Device
 
 START = """
@@ -38,10 +38,7 @@ queue = device.compute
 
 def child(body: str) -> subprocess.CompletedProcess[str]:
     program = START + textwrap.dedent(body)
-    return subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", program],
-        capture_output=True, text=True, timeout=HANG_S, check=False, env=environment(),
-    )  # fmt: skip
+    return python("-X", "dev", "-W", "error", "-c", program, status=None, timeout_s=HANG_S)
 
 
 def test_an_exit_waits_for_work_that_ends():
@@ -274,7 +271,7 @@ def test_closing_while_other_threads_submit_is_clean():
 
 def test_importing_hcq_loads_no_module_of_it():
     program = "import sys; before = set(sys.modules); import hcq; print(sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = python("-c", program)
     new = set(ast.literal_eval(done.stdout))
     assert "hcq" in new
     assert not {name for name in new if name.startswith("hcq.")} | new & {

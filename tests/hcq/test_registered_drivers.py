@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.children import ROOT, environment
+from tests import children
+from tests.children import ROOT
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Sequence
     from pathlib import Path
 
@@ -37,10 +37,7 @@ def write_metadata(folder: Path, name: str, points: dict[str, str]) -> None:
 
 
 def python(folder: Path, words: Sequence[str], **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False,
-        env=environment(folder, **settings),
-    )  # fmt: skip
+    return children.python(*words, status=None, env=children.environment(folder, **settings))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import hcq
 from hcq.config import _home_of_user, override, read
 from hcq.errors import UnsupportedError, UsageError
 from hcq.registry import DRIVERS, DriverEntry, drivers, parse
-from tests.children import environment
+from tests.children import environment, python
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,7 @@ def test_without_a_home_one_warning_is_issued():
         "    found = [config.config().cache for _ in range(3)]\n"
         "print(found, [w.category.__name__ for w in told])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"HOME": "/"}, capture_output=True, text=True, check=True
-    )
+    done = python("-c", code, env={"HOME": "/"})
     assert done.stdout.strip() == "[None, None, None] ['CacheWarning']"
 
 

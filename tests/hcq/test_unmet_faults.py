@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ import pytest
 from hcq.errors import DeviceFault, FaultWarning
 from hcq.faults.refusal import collected
 from hcq.registry import wrap
-from tests.children import environment
+from tests.children import python
 from tests.hcq.fake import ONE, WILD, FakeDevice
 from tests.limits import HANG_S
 
@@ -88,9 +86,6 @@ def test_the_end_of_the_interpreter_warns_of_it(wait: bool):  # noqa: FBT001 - a
         except DeviceFault:
             pass
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program).replace("WAIT", str(wait))],
-        capture_output=True, text=True, timeout=HANG_S, check=False, env=environment(),
-    )  # fmt: skip
+    done = python("-c", textwrap.dedent(program).replace("WAIT", str(wait)), status=None, timeout_s=HANG_S)
     assert (done.returncode, done.stdout) == (0, "")
     assert ("FaultWarning: fake:0" in done.stderr) is not wait

@@ -3,10 +3,7 @@
 import dataclasses
 import importlib.util
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +11,7 @@ import pytest
 from drivers.nv.lines import source_place
 from emulator.ir.report import KernelReport, ReportKind, parse
 from interop import sanitize
-from tests.children import ROOT, search_path
-from tests.limits import CHILD_S
+from tests.children import ROOT, python
 
 SCRIPT = '''
 import hcq, interop, numpy as np, sys
@@ -174,15 +170,8 @@ def without_numbers(text: str) -> str:
 def test_the_race_that_the_readme_shows_is_found(tmp_path: Path) -> None:
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed: pip install 'hcq[triton]'")
-    done = subprocess.run(
-        [sys.executable, "-m", "interop.sanitize", "examples/triton_race.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env=os.environ | {"PYTHONPATH": search_path(), "TRITON_CACHE_DIR": str(tmp_path)},
-    )
+    script = "examples/triton_race.py"
+    done = python("-m", "interop.sanitize", script, status=None, TRITON_CACHE_DIR=str(tmp_path))
     assert done.returncode == 1, done.stderr
     shown = (ROOT / "README.md").read_text().partition("examples/triton_race.py\n")[2].partition("```")[0]
     for line in shown.splitlines():

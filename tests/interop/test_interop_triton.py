@@ -1,28 +1,20 @@
 """The Triton plug-in against Triton's interface, and inputs of the kernels that are timed."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.children import alone, python
 from tests.guests import more_cases
-from tests.limits import CHILD_S
 
 HERE = Path(__file__).resolve().parent
 
 
 def test_kernels_launch_through_the_plug_in(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(HERE / "triton_program.py"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={"PYTHONPATH": f"{HERE.parents[1]}:{HERE / 'triton_interface'}", "PATH": "/usr/bin:/bin"},
-    )
+    program = HERE / "triton_program.py"
+    done = python("-W", "error", program, tmp_path, status=None, env=alone(HERE / "triton_interface"))
     assert done.stdout == "done\n", done.stderr
 
 
@@ -35,14 +27,7 @@ try:
 except hcq.UnsupportedError as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-        env={"PYTHONPATH": str(HERE.parents[1]), "PATH": "/usr/bin:/bin"},
-    )
+    done = python("-W", "error", "-c", program, status=None, env=alone())
     cure = "hint: pip install 'triton>=3.6' 'nvidia-nvjitlink>=13.0,<14'"
     assert done.stdout == f"Triton is not installed\n{cure}\n", done.stderr
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.children import python
 from tests.limits import HANG_S
 from tools import hardware_run
 from tools.hardware import box, machine, summary
@@ -240,7 +241,7 @@ def test_nothing_is_written_beside_the_two_folders(tmp_path: Path, made: Callabl
 def test_tools_of_the_first_rungs_need_no_package():
     code = "import tools.hardware_run, tools.hardware.box, tools.bringup.command, tools.bringup.ladder\n"
     code += "import tools.bringup.nv.table, tools.bringup.amd.table"
-    subprocess.run([sys.executable, "-S", "-c", code], cwd=REPOSITORY, env={"PYTHONPATH": "."}, check=True)
+    python("-S", "-c", code, env={"PYTHONPATH": "."})
 
 
 def test_a_host_without_a_gpu_reports_what_it_can(capsys: pytest.CaptureFixture[str]):
@@ -477,8 +478,5 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, capsys: pytest.
 
 def test_benchmarks_need_no_git(tmp_path: Path):
     code = "from tools.bench.rows import commit; print(commit())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, env={"PATH": str(tmp_path)}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    done = python("-c", code, status=None, env={"PATH": str(tmp_path)})
     assert (done.stdout, done.returncode) == ("unknown\n", 0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from compiler.llvm import Machine
 from drivers.elf import Elf, ElfMachine
 from hcq.counters import KernelCounters
 from hcq.errors import UsageError
+from tests.children import python
 from tests.compiler.kernels import load, loop, op, sink, store
 from tests.fuzz.amd_cases import Case
 from tools import calibrate, hardware_run, kernel_corpus
@@ -128,8 +127,8 @@ def test_kernels_of_a_run_are_recorded_once_and_added_to_the_file(tmp_path: Path
     )
     kernels = tmp_path / "kernels"
     kernels.write_text(json.dumps(add()) + "\n")
-    command = [sys.executable, "-m", "tools.kernel_corpus", "record", str(kernels), "--"]
-    subprocess.run([*command, str(test), "-q", "-p", "no:cacheprovider"], check=True, cwd=HOME)
+    words = ("record", kernels, "--", test, "-q", "-p", "no:cacheprovider")
+    python("-m", "tools.kernel_corpus", *words)
     texts = kernel_corpus.read(kernels)
     assert texts[0] == add()
     assert len(texts) == 2

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +13,7 @@ from compiler.dtype import dtypes
 from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.schedule.scheduler import schedule
+from tests.children import python
 from tools.page.html import page
 from tools.page.record import Planned, Run, kernels
 
@@ -128,15 +126,8 @@ def test_times_of_emulated_gpus_are_called_so_and_give_no_rate() -> None:
 def test_counters_of_emulated_gpus_are_on_the_page(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("from frontend import Tensor\nTensor([1.0, 2.0]).exp().sum().realize()\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "tools.page", "--counters", "--output", tmp_path / "run.html", program],
-        cwd=ROOT,
-        env=os.environ | {"HCQ_DEVICE": "nv-emu:sm_80", "HCQ_CACHE": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    settings = {"HCQ_DEVICE": "nv-emu:sm_80", "HCQ_CACHE": str(tmp_path / "cache")}
+    python("-m", "tools.page", "--counters", "--output", tmp_path / "run.html", program, **settings)
     text = (tmp_path / "run.html").read_text()
     assert "<h4>Counters</h4>" in text
     assert "active lanes" in text
@@ -148,14 +139,8 @@ def test_the_command_writes_the_page_of_a_program(tmp_path: Path) -> None:
     program.write_text(
         "import sys\nfrom frontend import Tensor\nTensor([1.0, 2.0]).exp().sum().realize()\nsys.exit(3)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tools.page", "--output", tmp_path / "run.html", program],
-        cwd=ROOT,
-        env=os.environ | {"HCQ_DEVICE": "cpu", "HCQ_CACHE": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-W", "error", "-m", "tools.page", "--output", tmp_path / "run.html", program)
+    done = python(*words, status=None, HCQ_DEVICE="cpu", HCQ_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 3, done.stderr
     text = (tmp_path / "run.html").read_text()
     assert "1 executions" in text

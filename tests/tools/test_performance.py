@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from tests.children import python
 from tools.performance import products
 from tools.performance.__main__ import page
 from tools.performance.steps import Count
 from tools.performance.worker import SHAPES, with_hcq, with_numpy
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_the_ratio_is_that_of_the_faster_peer() -> None:
@@ -63,8 +63,6 @@ def test_every_case_runs(case: str) -> None:
 @pytest.mark.slow
 def test_the_command_makes_the_page(tmp_path: Path) -> None:
     output = tmp_path / "page.md"
-    command = [sys.executable, "-m", "tools.performance", "--quick", "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    python("-m", "tools.performance", "--quick", "--output", output)
     assert "| matmul 512 |" in output.read_text()
     assert "| layer norm 512x768, three gradients | 2 |" in output.read_text()

@@ -14,6 +14,7 @@ import pytest
 
 from hcq import published
 from hcq.errors import UsageError
+from tests.children import python
 from tests.limits import HANG_S
 from tools import top
 
@@ -64,9 +65,7 @@ def test_a_forked_child_leaves_the_file_of_its_parent() -> None:
         "    print((published.folder() / str(os.getpid())).exists())\n"
     )
     environment = {**os.environ, "HCQ_TOP": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    done = python("-c", code, env=environment)
     assert done.stdout == "True\n"
 
 

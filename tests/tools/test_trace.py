@@ -6,8 +6,7 @@ import copy
 import itertools
 import json
 import random
-import subprocess
-import sys
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,9 +16,9 @@ from compiler.targets.nvptx import assembler
 from hcq.capture.log import read
 from hcq.config import override
 from hcq.errors import UsageError
-from tests.children import environment
+from tests.children import python
 from tests.conformance.kernels import image
-from tests.limits import CHILD_S, HANG_S
+from tests.limits import HANG_S
 from tools.bringup.nv import kernels
 from tools.trace.__main__ import main
 from tools.trace.text import lines
@@ -234,8 +233,7 @@ def test_a_killed_process_leaves_a_capture_that_can_be_read(tmp_path: Path):
         "device.compute.submit(device.compute.record().fill(buffer, 7)).wait()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    command = [sys.executable, "-c", program]
-    subprocess.run(command, env=environment(HCQ_CAPTURE=str(file)), check=False, timeout=CHILD_S)
+    python("-c", program, status=-signal.SIGKILL, HCQ_CAPTURE=str(file))
     with file.open("ab") as end:
         end.write(b'{"t":"submit","n":2')
     assert [record["t"] for record in read(file)][-1] == "sent"
@@ -275,8 +273,7 @@ def test_a_forked_child_writes_a_capture_of_its_own(tmp_path: Path):
         "run(2)\n"
         "child and os.waitpid(child, 0)\n"
     )
-    command = [sys.executable, "-c", program]
-    subprocess.run(command, env=environment(HCQ_CAPTURE=str(file)), check=True, timeout=CHILD_S)
+    python("-c", program, HCQ_CAPTURE=str(file))
     files = sorted(tmp_path.iterdir())
     assert [sum(record["t"] == "sent" for record in read(one)) for one in files] == [2, 1]
 

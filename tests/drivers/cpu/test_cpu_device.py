@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from array import array
 from typing import TYPE_CHECKING
@@ -19,6 +17,7 @@ from hcq.config import override
 from hcq.driver import BufferSpec
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError, UsageError
 from hcq.hostpool import SIGNALS
+from tests.children import python
 from tests.drivers.cpu.rig import COMPUTE, COPY, MIB, Box, exec_, finish, send, set_, until, wait_
 
 if TYPE_CHECKING:
@@ -195,5 +194,5 @@ def look_for_foreign_devices() -> None:
 def test_waits_poll_only_while_a_device_of_another_kind_is_open() -> None:
     """Run in a separate process, because devices of other tests may be open in this one."""
     text = "from tests.drivers.cpu.test_cpu_device import look_for_foreign_devices as look; look()"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    done = python("-c", text, status=None)
     assert (done.returncode, done.stdout) == (0, "[False, True, False]\n"), done.stderr

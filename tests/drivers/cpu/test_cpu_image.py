@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +18,7 @@ from hcq.config import override
 from hcq.errors import DriverError
 from hcq.objectfile import is_whole
 from hcq.store import Store
+from tests.children import python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,12 +34,7 @@ def test_warm_start_loads_neither_translator_nor_llvm(tmp_path: Path) -> None:
         " 'drivers.cpu.processor'} & set(sys.modules)))\n"
     )
     environment = {**os.environ, "HCQ_CACHE": str(tmp_path)}
-    seen = [
-        subprocess.run(
-            [sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True
-        )
-        for _ in range(2)
-    ]
+    seen = [python("-c", text, env=environment) for _ in range(2)]
     assert "drivers.cpu.native" in seen[0].stdout
     assert seen[1].stdout == "[]\n"
 

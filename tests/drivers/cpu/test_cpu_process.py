@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,6 +21,7 @@ from hcq.config import override
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import UsageError
 from hcq.pushbuffer import PushBuffer
+from tests.children import python
 from tests.drivers.cpu.rig import (
     COMPUTE,
     Box,
@@ -135,7 +134,7 @@ def run_deep_kernels() -> None:
 
 def test_kernels_have_their_stack_with_a_small_default_stack() -> None:
     text = "from tests.drivers.cpu.test_cpu_process import run_deep_kernels as run; run()"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    done = python("-c", text, status=None)
     assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -13,8 +11,8 @@ from emulator.simt.engine import OPTIMISED, QUICK
 from emulator.simt.running import address_of, prepare
 from emulator.simt.schedule import FlowNode, liveness, order
 from emulator.simt.work import LaunchOptions
+from tests.children import python
 from tests.emulator.nv.conftest import Bench
-from tests.limits import CHILD_S
 
 _CODE_IN_A_SMALL_HOLE = """
 import ctypes, mmap
@@ -50,13 +48,7 @@ print([square(i) for i in range(ENTRIES)] == [i * i for i in range(ENTRIES)])
 
 
 def test_code_and_its_constants_lie_near_each_other_however_little_room_is_free():
-    done = subprocess.run(
-        [sys.executable, "-c", _CODE_IN_A_SMALL_HOLE],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=CHILD_S,
-    )
+    done = python("-c", _CODE_IN_A_SMALL_HOLE, status=None)
     assert (done.returncode, done.stdout.split()) == (0, ["True"]), done.stderr
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import subprocess
-import sys
 import weakref
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from emulator.ir.state import MAP_ENTRY
 from emulator.shared.memory import AddressSpace, zero
 from hcq.errors import UsageError
-from tests.children import environment
+from tests.children import python
 
 
 @pytest.fixture
@@ -138,9 +136,7 @@ with hcq.open(sys.argv[1]) as device:
     ("device", "what"), [("nv-emu", "fill"), ("amd-emu", "fill"), ("amd-emu:checked", "alloc")]
 )
 def test_memory_takes_no_pages_before_it_is_written(device: str, what: str) -> None:
-    child = [sys.executable, "-c", LARGE, device, what]
-    done = subprocess.run(child, env=environment(), capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr
+    done = python("-c", LARGE, device, what)
     assert int(done.stdout) < 512, "MiB more than for a small buffer"
 
 

@@ -13,9 +13,9 @@ from frontend import llm
 from frontend.llm.__main__ import main
 from frontend.llm.tokenizer import TextCodec
 from hcq.errors import UnsupportedError, UsageError
-from tests.children import ROOT
 from tests.frontend.llm.test_language_models import write as write_folder
 from tests.oracles import gguf_models
+from tests.support.examples import example
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,12 +137,7 @@ def test_the_example_answers_questions(tmp_path: Path, capsys: pytest.CaptureFix
     folder = write_folder(tmp_path, "llama 2")
     trained("gpt2").save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    spec = importlib.util.spec_from_file_location("chat_example", ROOT / "examples" / "chat.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.main(str(folder), ["!", "!!"], tokens=3)
+    example("chat").main(str(folder), ["!", "!!"], tokens=3)
     out = capsys.readouterr().out
     assert out.startswith("> !\n")
     assert out.count("tokens before it") == 2
