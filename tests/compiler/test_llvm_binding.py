@@ -1,4 +1,3 @@
-import threading
 from pathlib import Path
 
 import pytest
@@ -6,6 +5,7 @@ import pytest
 from compiler import llvm
 from hcq.errors import CompileError
 from tests.children import python
+from tests.together import together
 
 SMALL = "define void @k(ptr %a) {\nentry:\n  store i32 7, ptr %a\n  ret void\n}\n"
 
@@ -22,15 +22,7 @@ def test_object_is_an_elf_relocatable():
 
 def test_same_text_gives_same_bytes_on_many_threads():
     want = llvm.emit_object(SMALL, llvm.host(), level=1)
-    got: list[bytes] = []
-    threads = [
-        threading.Thread(target=lambda: got.append(llvm.emit_object(SMALL, llvm.host(), level=1)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    got = together(lambda _: llvm.emit_object(SMALL, llvm.host(), level=1), 8)
     assert got == [want] * 8
 
 

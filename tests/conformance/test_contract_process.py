@@ -18,6 +18,7 @@ import hcq
 from tests.children import python
 from tests.conformance.conftest import Lab, opened, read
 from tests.limits import HANG_S
+from tests.together import together
 
 KERNELS = 1000
 LOOK_US = 1000
@@ -258,56 +259,39 @@ def test_forked_child_is_refused_while_the_parent_continues(name: str, lab: Lab)
 
 
 def test_sixteen_threads_use_one_device(name: str, lab: Lab) -> None:
-    out, failures = lab.words(1), []
+    out = lab.words(1)
     lab.load("count")
     queues = lab.device.computes
 
     def work(seed: int) -> None:
-        try:
-            for k in range(15):
-                mine = lab.words([seed] * 4)
-                copy = lab.words(4)
-                queue = queues[(seed + k) % len(queues)]
-                lab.copies.submit(lab.copies.record().copy(copy, mine)).wait(timeout_s=HANG_S)
-                assert read(copy) == [seed] * 4
-                queue.submit(lab.run(queue.record(), "copy", copy, mine)).wait(timeout_s=HANG_S)
-        except BaseException as error:  # noqa: BLE001 - shown below
-            failures.append(error)
+        for k in range(15):
+            mine = lab.words([seed] * 4)
+            copy = lab.words(4)
+            queue = queues[(seed + k) % len(queues)]
+            lab.copies.submit(lab.copies.record().copy(copy, mine)).wait(timeout_s=HANG_S)
+            assert read(copy) == [seed] * 4
+            queue.submit(lab.run(queue.record(), "copy", copy, mine)).wait(timeout_s=HANG_S)
 
     lab.load("copy")
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    together(work, 16)
     assert read(out) == [0]
 
 
 @pytest.mark.usefixtures("kernels")
 def test_sixteen_threads_open_use_and_close(name: str, lab: Lab) -> None:
     del lab
-    failures: list[BaseException] = []
 
-    def work(seed: int) -> None:
-        try:
-            for _ in range(2):
-                mine = Lab(opened(name))
-                out = mine.words(4)
-                for _ in range(5):
-                    point = mine.queue.submit(mine.run(mine.queue.record(), "count", out))
-                point.wait(timeout_s=HANG_S)
-                assert read(out)[0] == 5
-                mine.close()
-        except BaseException as error:  # noqa: BLE001 - shown below
-            failures.append(error)
+    def work(_: int) -> None:
+        for _ in range(2):
+            mine = Lab(opened(name))
+            out = mine.words(4)
+            for _ in range(5):
+                point = mine.queue.submit(mine.run(mine.queue.record(), "count", out))
+            point.wait(timeout_s=HANG_S)
+            assert read(out)[0] == 5
+            mine.close()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    together(work, 16)
 
 
 @pytest.mark.usefixtures("kernels")

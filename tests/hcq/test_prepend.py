@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +11,7 @@ from hcq.graph import Graph
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
 from tests.limits import HANG_S
+from tests.together import together
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -180,10 +180,6 @@ def test_threads_lose_no_store(either: Device):
             if i % 5 == 0:
                 either.compute.submit(either.compute.record())
 
-    threads = [threading.Thread(target=work, args=(first,)) for first in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(work, 3)
     either.sync(timeout_s=HANG_S)
     assert [words(buffer)[0] for buffer in buffers] == list(range(120))

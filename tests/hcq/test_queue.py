@@ -15,6 +15,7 @@ from hcq.params import Param
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, STORE, FakeDevice
 from tests.limits import HANG_S
+from tests.together import together
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -293,32 +294,22 @@ def test_blocks_closed_in_flight_are_freed_by_later_submissions(device: Device, 
 @pytest.mark.sampled(2)
 def test_sixteen_threads_may_submit_to_one_queue(device: Device, fake: FakeDevice):
     program = device.load(ADD)
-    errors: list[BaseException] = []
     done = threading.Lock()
 
     def work(byte: int) -> None:
-        try:
-            a, out = device.alloc(64), device.alloc(64)
-            a.host()[:] = bytes([byte]) * 64
-            for _ in range(20):
-                args = program.args(out, a, a)
-                point = device.compute.submit(
-                    device.compute.record().exec(program, args, groups=(64, 1, 1), threads=ONE)
-                )
-                with done:
-                    fake.run()
-                assert point.done()
-                assert bytes(out.host()) == bytes([2 * byte]) * 64
-        except BaseException as error:  # noqa: BLE001 - told below
-            errors.append(error)
+        a, out = device.alloc(64), device.alloc(64)
+        a.host()[:] = bytes([byte]) * 64
+        for _ in range(20):
+            args = program.args(out, a, a)
+            commands = device.compute.record().exec(program, args, groups=(64, 1, 1), threads=ONE)
+            point = device.compute.submit(commands)
+            with done:
+                fake.run()
+            assert point.done()
+            assert bytes(out.host()) == bytes([2 * byte]) * 64
 
     fake.hold = True
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    together(work, 16)
     assert device.compute.timeline.last.value == 320
 
 

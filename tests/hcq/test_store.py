@@ -6,7 +6,6 @@ import contextlib
 import os
 import socket
 import stat
-import threading
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +14,7 @@ import pytest
 from hcq.errors import CacheWarning
 from hcq.store import MOST_BYTES, Store, key_of
 from hcq.trust import Status, Trust
+from tests.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -266,20 +266,15 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path):
 
 def test_concurrent_writes_of_one_entry_leave_it_valid(root: Path):
     payload = [bytes([number]) * (1 << 16) for number in range(8)]
-    begin, got = threading.Barrier(len(payload)), []
+    got = []
 
     def work(number: int) -> None:
         store = Store(root)
-        begin.wait()
         for _ in range(20):
             store.put("kernels", KEY, payload[number])
             got.append(store.get("kernels", KEY))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(payload))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(work, len(payload))
     assert set(got) <= set(payload)
     assert [path.name for path in entry(root).parent.iterdir()] == [entry(root).name]
 

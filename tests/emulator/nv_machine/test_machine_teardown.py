@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import struct
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Ring, method, sem, wait_word
 from tests.emulator.nv_machine.refusals import invalid, refused
 from tests.emulator.nv_machine.test_machine_objects import descriptor
+from tests.together import together
 
 Make = Callable[..., Client]
 COPY = rm_classes.copy_engine(2)
@@ -385,11 +385,7 @@ def test_blocks_by_address_from_several_threads_do_not_mix(up: Client) -> None:
             if which and b"580" not in block:
                 wrong.append(bytes(block))
 
-    threads = [threading.Thread(target=ask, args=(i % 2,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(lambda i: ask(i % 2), 4)
     assert not wrong
 
 
