@@ -37,6 +37,13 @@ def other(device: Device) -> Iterator[Device]:
         yield made
 
 
+def let_go(fake: FakeDevice, device: Device) -> tuple[Buffer, ...]:
+    """Recover a device on which a kernel hangs; return the buffers that lost work would have written."""
+    fake.hold = False
+    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="a kernel hangs")
+    return device.recover()
+
+
 def full(device: Device, byte: int, size: int = 64) -> Buffer:
     buffer = device.alloc(size)
     buffer.host()[:] = bytes([byte]) * size
@@ -109,9 +116,7 @@ def test_lost_points_raise_their_fault_and_are_never_reached(device: Device, fak
     done.wait()
     fake.hold = True
     behind = device.copies[0].submit(device.copies[0].record().copy(full(device, 1), full(device, 2), 64))
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="a kernel hangs")
-    device.recover()
+    let_go(fake, device)
     report = None
     for _ in range(5):
         device.copies[0].submit(device.copies[0].record()).wait(timeout_s=HANG_S)
@@ -152,9 +157,7 @@ def test_memory_of_lost_work_is_released(device: Device, fake: FakeDevice):
     gc.collect()
     assert gone() is not None
     assert device.retired.pending
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
-    device.recover()
+    let_go(fake, device)
     gc.collect()
     assert gone() is None
     assert not device.retired.pending
@@ -175,9 +178,7 @@ def test_recover_returns_the_buffers_that_lost_work_would_have_written(device: D
     executable.replay([given])
     queue = device.copies[0]
     queue.submit(queue.record().copy(target, source, 64))
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
-    assert set(device.recover()) == {out, given, target}
+    assert set(let_go(fake, device)) == {out, given, target}
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -194,9 +195,7 @@ def test_a_graph_replays_after_the_fault(device: Device, fake: FakeDevice, copie
     executable.replay([full(device, 5)]).wait()
     fake.hold = True
     lost = [executable.replay([full(device, 6)]) for _ in range(2)]
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
-    device.recover()
+    let_go(fake, device)
     for byte in (7, 8, 8, 9):
         executable.replay([full(device, byte)]).wait(timeout_s=HANG_S)
         assert bytes(out.host()) == bytes([byte + 1]) * 64
@@ -213,9 +212,7 @@ def test_another_device_that_waits_for_lost_work_gets_the_fault_and_recovers_too
     behind = other.compute.submit(other.compute.record(), after=[lost])
     last = other.copies[0].submit(other.copies[0].record(), after=[behind])
     beside = other.computes[1].submit(other.computes[1].record())
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="a kernel hangs")
-    device.recover()
+    let_go(fake, device)
     for point in (behind, last):
         with pytest.raises(DeviceFault, match="a kernel hangs"):
             point.wait(timeout_s=HANG_S)
@@ -237,9 +234,7 @@ def test_a_signal_of_lost_work_is_usable_after_resubmission(device: Device, fake
     commands = device.compute.record().signal(signal, 3)
     fake.hold = True
     device.compute.submit(commands)
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="a kernel hangs")
-    device.recover()
+    let_go(fake, device)
     with pytest.raises(DeviceFault, match="a kernel hangs"):
         signal.wait(3, timeout_s=HANG_S)
     fake.hold = True
@@ -254,9 +249,7 @@ def test_memory_of_lost_work_may_be_used_from_any_queue(device: Device, fake: Fa
     target, source = full(device, 0), full(device, 9)
     fake.hold = True
     device.copies[0].submit(device.copies[0].record().copy(target, source, 64))
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
-    device.recover()
+    let_go(fake, device)
     add(device, target, source, source).wait(timeout_s=HANG_S)
     assert bytes(target.host()) == bytes([18]) * 64
 
@@ -337,9 +330,7 @@ def test_spans_of_lost_work_are_dropped(device: Device, fake: FakeDevice):
         commands.barrier()
     fake.hold = True
     device.compute.submit(commands)
-    fake.hold = False
-    fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
-    device.recover()
+    let_go(fake, device)
     assert device.spans() == []
     device.compute.submit(commands).wait(timeout_s=HANG_S)
     assert [span.name for span in device.spans()] == ["lost"]
