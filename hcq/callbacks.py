@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from hcq.errors import HcqError
+from hcq.locks import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ class PointWaiter:
     """The callbacks of this process that wait, and the thread that calls them. Usable from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Condition()
+        self._lock = Condition()
         """Guards the other fields, and wakes the thread while it has no callbacks."""
         self._waiting: dict[Signal, list[_Entry]] = {}
         """Signal -> its entries, a heap."""
@@ -76,7 +77,7 @@ class PointWaiter:
 
     def forget(self) -> None:
         """Drop all callbacks: a forked child has no such thread."""
-        self._lock, self._waiting, self._thread = threading.Condition(), {}, None
+        self._lock, self._waiting, self._thread = Condition(), {}, None
 
     def _run(self) -> None:
         naps: int | None = 0

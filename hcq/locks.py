@@ -3,6 +3,7 @@
 `with lock:` is safe by itself: CPython runs no signal handler between acquiring the lock and entering the
 block, nor between leaving the block and releasing the lock. A lock that Python code acquires, for example by
 `ExitStack.enter_context` or `acquire(blocking=False)`, can stay held if a handler raises right afterwards.
+The `with` of a `threading.Condition` is such code; `Condition` here has the methods of its lock instead.
 
 Python runs the handler of a signal when a function begins. If that function is a `__del__`, the
 KeyboardInterrupt of a Ctrl-C is printed and dropped, and the rest of the finalizer does not run. A class
@@ -15,12 +16,20 @@ Not here: the finalizer of a device, which warns and closes (`device`). Next: `q
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from threading import RLock
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+
+class Condition(threading.Condition):
+    """A condition with a reentrant lock of its own, which an interrupt never leaves held."""
+
+    __enter__: Any = property(attrgetter("_lock.__enter__"))
+    __exit__: Any = property(attrgetter("_lock.__exit__"))
 
 
 def held(locks: Sequence[RLock], work: Callable[[], T]) -> T:
@@ -40,7 +49,7 @@ def unless_taken(locks: Sequence[RLock], work: Callable[[], object]) -> None:
         work()
         return
     lock = locks[0]
-    if _owned(lock):
+    if owned(lock):
         unless_taken(locks[1:], work)
         return
     try:
@@ -49,12 +58,12 @@ def unless_taken(locks: Sequence[RLock], work: Callable[[], object]) -> None:
                 lock.release()  # undo `acquire`: now only the `with` block holds it
                 unless_taken(locks[1:], work)
     except BaseException:
-        if _owned(lock):  # interrupted between `acquire` and `release`
+        if owned(lock):  # interrupted between `acquire` and `release`
             lock.release()
         raise
 
 
-def _owned(lock: RLock) -> bool:
+def owned(lock: RLock) -> bool:
     """Return whether this thread holds a lock, by the private method that `threading.Condition` uses."""
     owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - typeshed leaves it out
     return owned

@@ -18,7 +18,10 @@ import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from hcq.locks import Condition, owned
 
 if TYPE_CHECKING:
     import random
@@ -33,28 +36,29 @@ class TurnLock:
     """A reentrant lock that a waiting thread gets before the previous holder can take it again.
 
     The scheduler's thread takes it continuously; calls of the driver on other threads get it between two
-    steps.
+    steps. An interrupt in `with lock:` never leaves it held (`hcq.locks`).
     """
 
     def __init__(self) -> None:
         self._next = threading.Lock()
-        self._held = threading.Lock()
-        self._owner = 0
-        self._depth = 0
+        """Held by the thread that waits for `_held`."""
+        self._held = threading.RLock()
 
-    def __enter__(self) -> None:
-        me = threading.get_ident()
-        if self._owner != me:
+    @property
+    def __enter__(self) -> Callable[[], object]:
+        """What takes the lock, chosen while nothing is taken yet."""
+        return self._held.__enter__ if owned(self._held) else self._take
+
+    __exit__: Any = property(attrgetter("_held.__exit__"))
+
+    def _take(self) -> None:
+        try:
             with self._next:
                 self._held.acquire()
-            self._owner = me
-        self._depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if not self._depth:
-            self._owner = 0
-            self._held.release()
+        except BaseException:
+            if owned(self._held):
+                self._held.release()
+            raise
 
 
 @dataclass(slots=True, eq=False)
@@ -173,7 +177,7 @@ class Scheduler(Generic[Q]):
 
     def __init__(self, machine: ScheduledMachine[Q], rng: random.Random, *, thread_name: str) -> None:
         self._machine = machine
-        self._wake = threading.Condition()
+        self._wake = Condition()
         self._rang = False
         """Whether a doorbell rang since the last turn began."""
         self._woken = False

@@ -13,6 +13,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
+from hcq.locks import Condition
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -78,7 +80,7 @@ class Deadline:
     `met`; later ones call `spent`. `passed` is whether `stop` was called.
     """
 
-    _lock = threading.Condition()
+    _lock = Condition()
     _watched: list[Deadline] = []  # noqa: RUF012 - shared on purpose
     _watcher: threading.Thread | None = None
     _process = os.getpid()
@@ -111,7 +113,7 @@ class Deadline:
     def _begin(cls) -> None:
         """Reset the shared state in a forked child, which does not have the parent's thread."""
         if cls._process != os.getpid():
-            cls._process, cls._lock, cls._watched, cls._watcher = os.getpid(), threading.Condition(), [], None
+            cls._process, cls._lock, cls._watched, cls._watcher = os.getpid(), Condition(), [], None
 
     @classmethod
     def _watch(cls) -> None:

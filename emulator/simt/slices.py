@@ -24,6 +24,7 @@ from emulator.simt.engine import OPTIMISED, QUICK
 from emulator.simt.launch import decode, first_tier, host_threads, make_result
 from emulator.simt.running import prepare
 from emulator.simt.work import check, thread_named
+from hcq.locks import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ class SlicedLaunch:
             program, work, memory, options, program.entry(self._tier), count
         )
         self._shadows = program.engine.settings.checks.shadows
-        self._back = threading.Condition()
+        self._back = Condition()
         self._out = 0
         self._began = 0.0
         self._begun = False

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from emulator.shared.scheduler import TurnLock
 from hcq.heap import Heap
+from hcq.locks import Condition
 from hcq.validate.accesses import Intervals
 from tests.children import python
+from tests.fuzz import interrupts
 from tests.fuzz.interrupt_probes import PROBES, free
 from tests.fuzz.interrupts import KINDS, Run, Tracer
 from tests.hcq.fake import FakeDevice
@@ -92,3 +95,32 @@ def test_an_uninterrupted_action_is_only_counted() -> None:
         Half().act()
     assert tracer.seen > 0
     assert tracer.fired == ""
+
+
+class Twice:
+    """A lock that is taken twice, and the locks that it consists of."""
+
+    def __init__(self, lock: TurnLock | Condition) -> None:
+        self.lock = lock
+        self.parts = [lock._next, lock._held] if isinstance(lock, TurnLock) else [lock]
+
+    def act(self) -> None:
+        with self.lock, self.lock:
+            pass
+
+    def check(self) -> None:
+        assert all(map(free, self.parts)), "held"
+
+    def close(self) -> None:
+        self.parts = []
+
+
+@pytest.mark.parametrize("lock", [TurnLock, Condition])
+def test_an_interrupt_leaves_no_lock_held(
+    lock: type[TurnLock | Condition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupts, "_inside", lambda _path: True)
+    run = Run("lock", bound_s=HANG_S, make=lambda: Twice(lock()))
+    run.run("line", every=1, first=0)
+    assert run.findings == []
+    assert run.places >= 1

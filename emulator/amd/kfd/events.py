@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -29,6 +28,7 @@ from drivers.amd.layouts.events import (
     WaitResult,
 )
 from emulator.amd.kfd.refusal import refuse
+from hcq.locks import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ class KfdEvents:
     """The events of one process. `changed` guards them; waits sleep on it, and hold no other lock."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()
+        self.changed = Condition()
         self.table: dict[int, KfdEvent] = {}
         """Number -> event. SIGNAL and DEBUG events have numbers below `EVENT_SLOTS`, others from
         `FIRST_OTHER_EVENT` on."""

@@ -7,7 +7,6 @@ descriptors (`kernel`). Next: `emulator.shared.scheduler`, which runs the channe
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
@@ -43,6 +42,7 @@ from emulator.shared.scheduler import Scheduler, TurnLock
 from emulator.shared.surprises import Rejections, Surprises
 from emulator.shared.waits import SemaphoreHistory, find_deadlock
 from hcq.errors import HcqError
+from hcq.locks import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,7 +132,7 @@ class NvMachine(ReportLog):
         """(client, descriptor) of every OS event: the client's events may wake the descriptor."""
         self.events: set[int] = set()
         """Descriptors that an event has woken and that were not polled since."""
-        self.event_wake = threading.Condition()
+        self.event_wake = Condition()
         self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
         """Chooses the user areas that report GPGet; a separate generator, so that no order depends on it."""
         self.history = SemaphoreHistory()
