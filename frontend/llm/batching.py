@@ -25,6 +25,7 @@ from frontend.capture.jit import TinyJit
 from frontend.llm.model import CHUNKS, LEAST_SLOTS, Session
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+from hcq.locks import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +90,7 @@ class RunningBatch:
         """Slots -> a cache of all rows, one of a single row, and the graph that copies a row."""
         self._slots = 0
         self._queue: deque[Request] = deque()
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._closed = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="hcq language model", daemon=True)
