@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.limits import CHILD_S
+from tests.limits import CHILD_S, HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,3 +55,19 @@ def python(
     )  # fmt: skip
     assert status in (None, done.returncode), f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
     return done
+
+
+def interrupt(*words: str, last: str) -> None:
+    """Interrupt a program that prints "ready" and waits; it must print "interrupted" and `last`, and end."""
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(0.1)  # it may wait by then, or be about to: nothing else than the interrupt ends that
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+            assert process.stdout.read() == f"{last}\n"  # communicate() leaves out what readline() read ahead
+            assert process.wait(timeout=HANG_S) == 0
+        except BaseException:
+            process.kill()
+            raise

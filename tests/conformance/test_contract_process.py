@@ -5,20 +5,23 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import hcq
-from tests.children import python
+from tests.children import interrupt, python
 from tests.conformance.conftest import Lab, opened, read
 from tests.limits import HANG_S
 from tests.together import together
+
+if TYPE_CHECKING:
+    import subprocess
 
 KERNELS = 1000
 LOOK_US = 1000
@@ -221,14 +224,7 @@ def test_ctrl_c_ends_a_wait_immediately(name: str, lab: Lab) -> None:
         "lab.close()\n"
         "print('closed')\n",
     )
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.1)  # it may wait by then, or be about to: nothing else than the interrupt ends that
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
-        assert process.stdout.read() == "closed\n"  # communicate() leaves out what readline() read ahead
-        assert process.wait(timeout=HANG_S) == 0
+    interrupt("-c", text, last="closed")
 
 
 def test_forked_child_is_refused_while_the_parent_continues(name: str, lab: Lab) -> None:

@@ -5,18 +5,15 @@ Each case has a process of its own.
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import textwrap
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.children import python
+from tests.children import interrupt, python
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 START = """
@@ -75,18 +72,7 @@ def interrupted(body: str) -> None:
 
     It must say so, go on to what is then right, and end well.
     """
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", HANDLER + START + textwrap.dedent(body)],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.15)  # it may wait by then, or be about to
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
-        assert process.stdout.read() == "True\n"  # communicate() leaves out what readline() read ahead
-        assert process.wait() == 0
+    interrupt("-W", "error", "-c", HANDLER + START + textwrap.dedent(body), last="True")
 
 
 @pytest.mark.slow
