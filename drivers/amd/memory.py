@@ -11,7 +11,6 @@ pages). Next: `process`.
 from __future__ import annotations
 
 import contextlib
-import errno
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -147,13 +146,8 @@ class AmdMemories:
         if not host_visible:
             return self._alloc(size, MemKind.VRAM, label, video=True)
         if not self._visible_bytes and not self._apu:
-            raise small_bar(self._name, "the topology lists none that is visible")
-        try:
-            return self._alloc(size, MemKind.VISIBLE_VRAM, label, video=True)
-        except DriverError as error:
-            if error.status == errno.EINVAL:
-                raise small_bar(self._name, f"{error.call} failed with EINVAL") from error
-            raise
+            raise small_bar(self._name)
+        return self._alloc(size, MemKind.VISIBLE_VRAM, label, video=True)
 
     def system(self, size: int, *, label: str, zeroed: bool = True) -> AmdMemory:
         """Allocate coherent system memory of at least `size` bytes, which the host maps.

@@ -154,11 +154,11 @@ def old_kernel(major: int, minor: int) -> UnsupportedError:
     )
 
 
-def small_bar(name: str, seen: str) -> UnsupportedError:
-    """Return the error for video memory that the host cannot map; `seen` is the evidence."""
+def small_bar(name: str) -> UnsupportedError:
+    """Return the error for video memory that the host cannot map."""
     return UnsupportedError(
         f"the host cannot map the video memory of {name}: its PCI window is smaller than the memory "
-        f"({seen})\n"
+        "(the topology lists none that is visible)\n"
         "hint: turn on 'Above 4G decoding' and 'Resizable BAR' in the firmware's settings, or ask for memory "
         "of Place.HOST and copy"
     )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from drivers.amd.layouts.cwsr import Sizes
 
 _GIB: Final = 1 << 30
+SMALL_BAR: Final = 256 << 20
+"""Bytes of the PCI window of a GPU without resizable BAR."""
 BIF_SEGMENTS: Final = (0x0000_0000, 0x0000_0014, 0x0000_0D20)
 """Bases of the segments of the bus interface's registers, in dwords."""
 HDP_FLUSH: Final = (BIF_SEGMENTS[2] + 0x106, BIF_SEGMENTS[2] + 0x107)
@@ -93,7 +95,7 @@ class GpuProfile:
     xccs: int
     vram_bytes: int
     visible_bytes: int
-    """Video memory that the CPU can reach; less than all of it is a small BAR."""
+    """Video memory that the CPU can reach; less than all of it is a small BAR (`SMALL_BAR`)."""
     mes: bool
     """Whether MES schedules the queues: the write pointer then lies in GTT of the same GPU."""
     gc_version: tuple[int, int, int]

@@ -86,10 +86,11 @@ class Sysfs:
             self._files[f"{root}/{path}"] = text
 
     def _cpu(self, gpus: Sequence[KfdGpu], host_bytes: int) -> None:
-        values = {"cpu_cores_count": _CPU_CORES, "mem_banks_count": 1, "io_links_count": len(gpus)}
+        reached = [gpu for gpu in gpus if gpu.profile.large_bar]  # a link to the others has no way back
+        values = {"cpu_cores_count": _CPU_CORES, "mem_banks_count": 1, "io_links_count": len(reached)}
         self._node(0, 0, "", values, gpu=False)
         self._bank(0, HeapType.SYSTEM, host_bytes)
-        for at, gpu in enumerate(gpus):
+        for at, gpu in enumerate(reached):
             self._link("io_links", at, 0, gpu.node, LinkType.PCIEXPRESS)
 
     def _gpu(self, gpu: KfdGpu, gpus: Sequence[KfdGpu]) -> None:
@@ -98,12 +99,10 @@ class Sysfs:
         xgmi = profile.xgmi_engines > 0
         area = profile.save_area(self._kernel)
         shared = profile.host_share(self._kernel, self._host_bytes)
-        banks = [(HeapType.FB_PUBLIC, shared or profile.visible_bytes)]
-        if not profile.large_bar:
-            banks.append((HeapType.FB_PRIVATE, profile.vram_bytes - profile.visible_bytes))
+        heap = HeapType.FB_PUBLIC if profile.large_bar else HeapType.FB_PRIVATE  # with a small BAR all of it
         values = {
             "simd_count": profile.units * profile.simds_per_unit,
-            "mem_banks_count": len(banks),
+            "mem_banks_count": 1,
             "caches_count": len(_CACHES),
             "io_links_count": 1 + (len(peers) if xgmi else 0),
             "p2p_links_count": 0 if xgmi else len(peers),
@@ -139,8 +138,7 @@ class Sysfs:
         self._node(gpu.node, gpu.gpu_id, profile.label, values, gpu=True)
         if gpu.masked:
             self._hidden |= {f"{root}/nodes/{gpu.node}/gpu_id" for root in (ROOT, ALIAS)}
-        for at, (heap, size) in enumerate(banks):
-            self._bank(gpu.node, heap, size, at)
+        self._bank(gpu.node, heap, shared or profile.vram_bytes)
         for at, (level, kib, line) in enumerate(_CACHES):
             text = f"processor_id_low {values['simd_id_base']}\nlevel {level}\nsize {kib}\n"
             text += f"cache_line_size {line}\n"
@@ -164,9 +162,9 @@ class Sysfs:
         self._topology(f"nodes/{node}/gpu_id", f"{gpu_id}\n")
         self._topology(f"nodes/{node}/name", f"{name}\n")
 
-    def _bank(self, node: int, heap: HeapType, size: int, at: int = 0) -> None:
+    def _bank(self, node: int, heap: HeapType, size: int) -> None:
         text = f"heap_type {int(heap)}\nsize_in_bytes {size}\nflags 0\nwidth 64\nmem_clk_max 1250\n"
-        self._topology(f"nodes/{node}/mem_banks/{at}/properties", text)
+        self._topology(f"nodes/{node}/mem_banks/0/properties", text)
 
     def _link(self, folder: str, at: int, source: int, to: int, kind: LinkType) -> None:
         flags = LinkFlags.ENABLED

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.shared.machines import OpenMachines
 from hcq.config import config
-from hcq.errors import UsageError
+from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +34,7 @@ def open_machine(
     first_minor: int = 128,
     masked: Sequence[int] = (),
     peers: bool = True,
+    small_bar: bool = False,
     tracks: bool = False,
     fences: bool = False,
     surprises: Mapping[str, object] | None = None,
@@ -47,7 +48,8 @@ def open_machine(
     - `seed`: chooses every order that hardware leaves undefined.
     - `first_minor`: the number of the first render node.
     - `masked`: indices of GPUs that the device cgroup hides.
-    - `peers`: whether GPUs reach each other's video memory.
+    - `peers`: whether GPUs reach each other's video memory; those with a small BAR are never reached.
+    - `small_bar`: whether the CPU reaches 256 MiB of video memory alone.
     - `tracks`: whether reads of video memory that was never written, and unverified behaviour, are findings.
     - `fences`: whether doorbells without a `fence()` of the kernel before them are reported.
     - `surprises`: failures to inject (`emulator.shared.surprises`).
@@ -55,13 +57,18 @@ def open_machine(
 
     The caller closes the kernel's descriptors; the last close ends the machine's thread. The kernel's
     `reports` are its findings, `machine.refusals` the reasons of refused calls, `machine.leaks` the resources
-    that a process did not release. Raises `UnsupportedError` for an unknown profile or version.
+    that a process did not release. Raises `UnsupportedError` for an unknown profile or version, and for an
+    APU with a small BAR.
     """
     from emulator.amd.machine.kernel import AmdKernel  # noqa: PLC0415 - the same
     from emulator.amd.machine.machine import AmdMachine  # noqa: PLC0415 - the same
-    from emulator.amd.profiles import find_gpu, find_kernel  # noqa: PLC0415 - loaded when opened
+    from emulator.amd.profiles import SMALL_BAR, find_gpu, find_kernel  # noqa: PLC0415 - loaded when opened
 
     gpus = [find_gpu(name) for name in profiles or ("gfx1100",)]
+    if small_bar and any(gpu.target.apu for gpu in gpus):
+        raise UnsupportedError("bar256 is for GPUs with memory of their own: an APU's is the host's")
+    if small_bar:
+        gpus = [replace(gpu, visible_bytes=SMALL_BAR) for gpu in gpus]
     machine = AmdMachine(
         gpus,
         find_kernel(linux),
@@ -80,6 +87,8 @@ def open_machine(
 
 TARGETS: Final = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx", "gfx1151", "gfx1200", "gfx950")
 LINUX: Final = ("6.1", "6.12", "6.12.107")
+_OPTIONS: Final = ("bar256", "checked")
+"""A GPU without resizable BAR; kernels run with all sanitizers."""
 _STRICTEST: Final = "6.12"
 """The version of Linux with the most checks, which is the default."""
 
@@ -88,7 +97,8 @@ def hint() -> str:
     """Return a line that lists the variants, for error messages."""
     return (
         f"an emulated machine is named by its GPUs ({', '.join(TARGETS)}; several are GPUs of one machine), "
-        f"a version of Linux ({', '.join(LINUX)}) and 'checked', joined by '+': amd-emu:gfx1201, "
+        f"and at most once each by a version of Linux ({', '.join(LINUX)}), "
+        f"{', '.join(map(repr, _OPTIONS))}, joined by '+': amd-emu:gfx1201, amd-emu:gfx1100+bar256, "
         "amd-emu:gfx1100+gfx1100, amd-emu:gfx942+6.12.107+checked"
     )
 
@@ -100,8 +110,8 @@ class Variant:
     targets: tuple[str, ...] = ("gfx1100",)
     """A profile for each GPU."""
     linux: str = _STRICTEST
-    checked: bool = False
-    """Whether kernels run with all sanitizers."""
+    options: frozenset[str] = frozenset()
+    """Those of `_OPTIONS`."""
 
     @classmethod
     def of(cls, text: str | None) -> Variant:
@@ -109,10 +119,10 @@ class Variant:
         parts = [part for part in (text or "").split("+") if part]
         targets = tuple(part for part in parts if part in TARGETS)
         versions = [part for part in parts if part in LINUX]
-        checked = parts.count("checked")
-        if len(targets) + len(versions) + checked != len(parts) or len(versions) > 1 or checked > 1:
+        options = frozenset(parts).intersection(_OPTIONS)
+        if len(targets) + len(versions) + len(options) != len(parts) or len(versions) > 1:
             raise UsageError(f"no emulated AMD GPU is called {text!r}\nhint: {hint()}")
-        return cls(targets or ("gfx1100",), (versions or [_STRICTEST])[0], bool(checked))
+        return cls(targets or ("gfx1100",), (versions or [_STRICTEST])[0], options)
 
 
 def _engines(settings: Settings) -> Engines:
@@ -143,13 +153,14 @@ class Machines:
         from emulator.simt.engine import Settings  # noqa: PLC0415 - the same
 
         settings = Settings(cache=config().cache)
-        if variant.checked or config().emu_checked:
+        if "checked" in variant.options or config().emu_checked:
             settings = replace(settings, checks=Sanitizers.all())
         return open_machine(
             *variant.targets,
             linux=variant.linux,
             engines=self._engines(settings),
             seed=config().seed,
+            small_bar="bar256" in variant.options,
             tracks=settings.checks.uninitialised,
             fences=settings.checks.uninitialised,
             rejections=rejections,

@@ -13,8 +13,10 @@ from drivers.amd.layouts.chips import CHIPS
 from drivers.amd.queues import Packets
 from drivers.amd.quirks import ALTERNATIVES, DEFAULT, AmdQuirks
 from drivers.kernel_trace import traced
+from emulator.amd.profiles import SMALL_BAR
 from hcq.errors import DriverError, UnsupportedError
 from tests.drivers.amd.opened import PROFILES, emulated
+from tests.limits import HANG_S
 from tools.bringup import command
 from tools.bringup.amd.bench import Bench
 from tools.bringup.amd.evidence import line, memory
@@ -36,7 +38,7 @@ BY_NUMBER = {rung.number: rung for rung in RUNGS}
 
 def climb(rung: Rung, kernel: HookedKernel, choices: AmdQuirks = DEFAULT) -> Facts:
     """Run one rung; afterwards nothing is held."""
-    bench = Bench(kernel, choices, dry=True)
+    bench = Bench(kernel, choices, dry=True, signal_s=HANG_S)
     with bench.stack:
         facts: Facts = rung.run(bench)
     assert kernel.held() == {}
@@ -186,5 +188,12 @@ def test_every_kernel_is_built_for_every_driven_target(arch: str):
 def test_the_render_node_says_whether_it_is_an_apu(gpu: str, apu: bool):  # noqa: FBT001 - a parameter
     facts = climb(BY_NUMBER[4], emulated(gpu))
     assert facts["apu"] is apu
-    small = climb(BY_NUMBER[8], emulated(gpu if apu else replace(PROFILES[gpu], visible_bytes=0)))
-    assert str(small["visible"]).startswith("0x" if apu else "none")
+    shown = climb(BY_NUMBER[8], emulated(gpu))
+    assert str(shown["visible"]).startswith("0x")
+
+
+@pytest.mark.parametrize("number", [8, 15, 27])
+def test_rungs_of_memory_pass_where_the_bar_is_small_and_say_what_is_missing(number: int):
+    facts = climb(BY_NUMBER[number], emulated(replace(PROFILES["gfx1100"], visible_bytes=SMALL_BAR)))
+    if number in (8, 27):
+        assert facts["visible"] == "none: the PCI window is smaller than the memory"

@@ -35,7 +35,8 @@ def test_the_driver_opens_two_gpus_of_one_machine() -> None:
     [
         (None, Variant()),
         ("gfx942", Variant(("gfx942",))),
-        ("gfx1201+6.1+checked", Variant(("gfx1201",), "6.1", checked=True)),
+        ("gfx1201+6.1+checked", Variant(("gfx1201",), "6.1", frozenset({"checked"}))),
+        ("bar256+gfx1100", Variant(("gfx1100",), options=frozenset({"bar256"}))),
         ("gfx1100+gfx1100", Variant(("gfx1100", "gfx1100"))),
     ],
 )

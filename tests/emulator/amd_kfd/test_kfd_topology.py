@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hcq.errors import DriverError
+from hcq.errors import DriverError, UnsupportedError
 from tests.facts import amd_topology
 
 if TYPE_CHECKING:
@@ -62,6 +62,23 @@ def test_video_memory_is_the_sum_of_its_banks(caller: Caller) -> None:
     found = [properties(caller, 1, what=f"mem_banks/{bank}/") for bank in banks]
     assert sum(bank["size_in_bytes"] for bank in found if bank["heap_type"] in (1, 2)) == 24 << 30
     assert tuple(found[0]) == amd_topology.MEM_BANK_PROPERTIES
+
+
+def test_a_small_bar_makes_all_video_memory_private_and_leaves_no_link_to_it(
+    machine: Callable[..., Caller],
+) -> None:
+    """kfd_crat.c, kfd_create_vcrat_image_gpu: one private heap of public and private memory together."""
+    caller = machine("gfx1100", "gfx1100", small_bar=True)
+    for node in (1, 2):
+        assert caller.kernel.list_dir(f"{ROOT}/nodes/{node}/mem_banks") == ["0"]
+        bank = properties(caller, node, what="mem_banks/0/")
+        assert (bank["heap_type"], bank["size_in_bytes"]) == (2, 24 << 30)
+        assert properties(caller, node)["mem_banks_count"] == 1
+        assert properties(caller, node)["p2p_links_count"] == 0
+    assert properties(caller, 0)["io_links_count"] == 0
+    assert properties(machine("gfx1100"), 0)["io_links_count"] == 1
+    with pytest.raises(UnsupportedError, match="an APU's is the host's"):
+        machine("gfx1151", small_bar=True)
 
 
 @pytest.mark.parametrize(("linux", "size"), [("6.1", 512 << 20), ("6.12", 32 << 30)])
