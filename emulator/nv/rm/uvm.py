@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from emulator.nv.rm.files import RmFiles
     from emulator.nv.rm.uvm_space import UvmSpace
 
-_MM_MISSING = 0x5D
-"""The status of REGISTER_GPU_VASPACE without a prior MM_INITIALIZE (nv.md 1.2, one source)."""
 _STATE = NvStatus.INVALID_STATE
+_DEVICE = NvStatus.INVALID_DEVICE
+"""The status of what is registered twice, or not at all (docs/sources.md, "By reading")."""
 
 
 def ioctl(kernel: RmFiles, file: RmFile, request: int, block: bytearray) -> None:
@@ -70,7 +70,7 @@ def _in_order(uvm: UvmSpace, request: int, surprise: object) -> None:
     if isinstance(surprise, StatusReply):
         raise RmRefused(surprise.code, "a surprise")
     if uvm.flags is None and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
-        raise RmRefused(_STATE, "UVM_INITIALIZE comes first")
+        raise RmRefused(NvStatus.ILLEGAL_ACTION, "UVM_INITIALIZE comes first")
 
 
 def _initialize(_kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_INITIALIZE_PARAMS) -> None:
@@ -91,7 +91,9 @@ def _mm_initialize(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MM_INITIAL
     if kernel.machine.filtered or first.uvm.shared:  # a sandbox forces the sharing mode (nv.md 7.1)
         return NvStatus.WARN_NOTHING_TO_DO
     if uvm.flags is not None or uvm.mm_of is not None:
-        raise RmRefused(_STATE, "the descriptor is in use already: MM_INITIALIZE takes a fresh one")
+        raise RmRefused(NvStatus.IN_USE, "the descriptor is in use already: MM_INITIALIZE takes a fresh one")
+    if first.uvm.lost_mm:
+        raise RmRefused(NvStatus.PAGE_TABLE_NOT_AVAIL, f"descriptor {params.uvmFd} has lost its second one")
     if first.uvm.has_mm:
         raise RmRefused(_STATE, f"descriptor {params.uvmFd} has its second one already")
     uvm.mm_of = first
@@ -104,6 +106,7 @@ def lose_mm(machine: NvMachine, first: UvmSpace) -> None:
 
     The descriptor of UVM_MM_INITIALIZE must remain open (nv.md 1.2).
     """
+    first.has_mm, first.lost_mm = False, True
     for channel in [one for one in first.channels if one.live]:
         machine.stop(
             channel.run,
@@ -129,7 +132,7 @@ def _client(kernel: RmFiles, fd: int, handle: int) -> Client:
 
 
 def _register_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GPU_PARAMS) -> dict[str, int]:
-    gpu = find_gpu(kernel.machine, params.gpu_uuid)
+    gpu = find_gpu(kernel.machine, params.gpu_uuid, NvStatus.GPU_UUID_NOT_FOUND)
     file = kernel.files.get(params.rmCtrlFd)
     if params.rmCtrlFd >= 0 and (file is None or file.node not in (NvNode.CTL, NvNode.GPU)):
         text = f"rmCtrlFd {params.rmCtrlFd} is no frontend descriptor"
@@ -139,9 +142,7 @@ def _register_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GP
     if params.hSmcPartRef or params.hClient:
         raise wrong("hClient and hSmcPartRef are for MIG")
     if gpu in uvm.gpus:
-        raise RmRefused(_STATE, "the GPU is registered already")
-    if not any(one.gpu is gpu for one in kernel.files.values()):
-        raise RmRefused(_STATE, f"no {gpu.node} is open: the GPU is not up")
+        raise RmRefused(_DEVICE, "the GPU is registered already")
     if kernel.machine.link is Link.NVLINK:
         uvm.peers.update(frozenset((gpu, other)) for other in uvm.gpus)
     uvm.gpus[gpu] = RegisteredGpu()
@@ -149,29 +150,25 @@ def _register_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GP
 
 
 def _unregister_gpu(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNREGISTER_GPU_PARAMS) -> None:
-    gpu = find_gpu(kernel.machine, params.gpu_uuid)
-    if gpu not in uvm.gpus or uvm.gpus[gpu].vaspace is not None:
-        raise RmRefused(_STATE, "the GPU is not registered, or its address space still is")
+    gpu, _ = uvm.space_of(kernel.machine, params.gpu_uuid)
+    uvm.close(gpu)
     for pair in [pair for pair in uvm.peers if gpu in pair]:
         uvm.part(pair, "by UVM_UNREGISTER_GPU")
     del uvm.gpus[gpu]
 
 
 def _register_vaspace(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS) -> None:
-    gpu = find_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
-    here = uvm.gpus.get(gpu)
-    if here is None:
-        raise RmRefused(_STATE, "UVM_REGISTER_GPU comes first")
+    gpu, here = uvm.space_of(kernel.machine, params.gpuUuid)
     if not (uvm.has_mm or uvm.shared or kernel.machine.filtered):
-        raise RmRefused(_MM_MISSING, "UVM_MM_INITIALIZE was left out")
+        raise RmRefused(NvStatus.PAGE_TABLE_NOT_AVAIL, "UVM_MM_INITIALIZE was left out, or its file closed")
     space = find(client, params.hVaSpace, VaSpaceObject, "hVaSpace")
     if not space.externally_owned:
         raise RmRefused(NvStatus.INVALID_FLAGS, f"{space} was not made externally owned")
     if space.gpu is not gpu:
-        raise RmRefused(NvStatus.INVALID_DEVICE, f"{space} is one of {space.gpu}, not of {gpu}")
+        raise RmRefused(_DEVICE, f"{space} is one of {space.gpu}, not of {gpu}")
     if space.registered or here.vaspace is not None:
-        raise RmRefused(_STATE, "an address space is registered already")
+        raise RmRefused(_DEVICE, "an address space is registered already")
     here.vaspace = space
     space.registered = True
 
@@ -179,10 +176,7 @@ def _register_vaspace(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTE
 def _unregister_vaspace(
     kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS
 ) -> None:
-    gpu = find_gpu(kernel.machine, params.gpuUuid)
-    if gpu not in uvm.gpus or uvm.gpus[gpu].vaspace is None:
-        raise RmRefused(_STATE, "no address space is registered")
-    uvm.close(gpu)
+    uvm.close(uvm.space_of(kernel.machine, params.gpuUuid, with_space=True)[0])
 
 
 def _map_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS) -> None:
@@ -191,12 +185,11 @@ def _map_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_MAP_EXTERNA
 
 
 def _register_channel(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_REGISTER_CHANNEL_PARAMS) -> None:
-    gpu = find_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
+    gpu, here = uvm.space_of(kernel.machine, params.gpuUuid, with_space=True)
     channel = find(client, params.hChannel, RmChannel, "hChannel")
-    here = uvm.gpus.get(gpu)
-    if here is None or here.vaspace is None or channel.run.space is not here.vaspace.space:
-        raise RmRefused(_STATE, "the channel's address space is not registered here")
+    if here.vaspace is None or channel.run.space is not here.vaspace.space:
+        raise RmRefused(NvStatus.INVALID_CHANNEL, "the channel's address space is not registered here")
     if channel.registered:
         raise RmRefused(NvStatus.INVALID_CHANNEL, f"{channel} is registered already")
     bound = any(isinstance(child, EngineObject) for child in channel.children)
@@ -234,9 +227,7 @@ def _window(machine: NvMachine, uvm: UvmSpace, channel: RmChannel, asked: tuple[
     return asked
 
 
-def _unregister_channel(kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
-    if "gpuUuid" in params.FIELDS:
-        find_gpu(kernel.machine, params.gpuUuid)
+def _unregister_channel(_kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:
     asked = params.hClient, params.hChannel
     channel = next((one for one in uvm.channels if (one.client.handle, one.handle) == asked), None)
     if channel is None:

@@ -63,6 +63,8 @@ class UvmSpace:
     """The first descriptor, if this is the second one, that of UVM_MM_INITIALIZE."""
     has_mm: bool = False
     """Whether this is a first descriptor that has a second one."""
+    lost_mm: bool = False
+    """Whether its second one was closed."""
     gpus: dict[EmulatedGpu, RegisteredGpu] = field(default_factory=dict)
     """The registered GPUs."""
     peers: set[frozenset[EmulatedGpu]] = field(default_factory=set)
@@ -108,12 +110,20 @@ class UvmSpace:
             f"[{base:#x}, +{length:#x}) lies in no range of UVM_CREATE_EXTERNAL_RANGE",
         )
 
-    def space_of(self, machine: NvMachine, uuid: NvProcessorUuid) -> tuple[EmulatedGpu, RegisteredGpu]:
-        """Return a registered GPU and its state. Raises `RmRefused` (INVALID_DEVICE) if it is not."""
+    def space_of(
+        self, machine: NvMachine, uuid: NvProcessorUuid, *, with_space: bool = False
+    ) -> tuple[EmulatedGpu, RegisteredGpu]:
+        """Return a registered GPU and its state; `with_space`: its address space is registered, too.
+
+        Raises `RmRefused` (INVALID_DEVICE) if it is not.
+        """
         gpu = find_gpu(machine, uuid)
         if gpu not in self.gpus:
             raise RmRefused(NvStatus.INVALID_DEVICE, f"{gpu} is not registered: UVM_REGISTER_GPU comes first")
-        return gpu, self.gpus[gpu]
+        here = self.gpus[gpu]
+        if with_space and here.vaspace is None:
+            raise RmRefused(NvStatus.INVALID_DEVICE, f"UVM_REGISTER_GPU_VASPACE of {gpu} comes first")
+        return gpu, here
 
     def part(self, pair: frozenset[EmulatedGpu], why: str) -> None:
         """Make two GPUs peers no longer: unmap the video memory that each shows of the other."""
@@ -156,12 +166,14 @@ class UvmSpace:
             here.vaspace = None
 
 
-def find_gpu(machine: NvMachine, uuid: NvProcessorUuid) -> EmulatedGpu:
-    """Return the GPU with a uuid. Raises `RmRefused` (OBJECT_NOT_FOUND) if there is none."""
+def find_gpu(
+    machine: NvMachine, uuid: NvProcessorUuid, missing: NvStatus = NvStatus.INVALID_DEVICE
+) -> EmulatedGpu:
+    """Return the GPU with a uuid. Raises `RmRefused` with status `missing` if there is none."""
     for gpu in machine.gpus:
         if uuid.uuid == gpu.uuid:
             return gpu
-    raise RmRefused(NvStatus.OBJECT_NOT_FOUND, f"no GPU has the uuid {uuid.uuid.hex()}")
+    raise RmRefused(missing, f"no GPU has the uuid {uuid.uuid.hex()}")
 
 
 def check_pages(machine: NvMachine, base: int, length: int, gpu: EmulatedGpu | None = None) -> None:
@@ -218,16 +230,14 @@ def _attributes(kernel: RmFiles, uvm: UvmSpace, params: Any) -> dict[EmulatedGpu
     if not 0 < count <= len(kernel.machine.gpus):
         raise wrong(f"gpuAttributesCount is {count}, there are {len(kernel.machine.gpus)} GPUs")
     for one in params.perGpuAttributes[:count]:
-        gpu = find_gpu(kernel.machine, one.gpuUuid)
         if one.gpuMappingType not in tuple(UvmGpuMappingType) or one.gpuCachingType not in tuple(
             UvmGpuCachingType
         ):
             raise wrong(f"mapping or caching type of {one} is not known")
         if one.gpuFormatType or one.gpuElementBits or one.gpuCompressionType:
             raise wrong(f"format, element bits and compression must be 0: {one}")
+        gpu, _ = uvm.space_of(kernel.machine, one.gpuUuid, with_space=True)
         check_pages(kernel.machine, params.base, params.length, gpu)
-        if gpu not in uvm.gpus or uvm.gpus[gpu].vaspace is None:
-            raise RmRefused(NvStatus.INVALID_STATE, f"UVM_REGISTER_GPU_VASPACE of {gpu} comes first")
         found[gpu] = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
     return found
 
@@ -246,8 +256,11 @@ def map_external(
     for gpu in writable:
         uvm.claim(params.base, params.length, uvm.gpus[gpu].mapped)
         _check_peer(uvm, gpu, memory)
-    if params.offset % PAGE or params.offset + params.length > memory.size:
-        raise wrong(f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}")
+    if params.offset % PAGE:
+        raise RmRefused(_BAD_ADDRESS, f"offset {params.offset:#x} is not made of 4 KiB pages")
+    if params.offset + params.length > memory.size:
+        text = f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}"
+        raise RmRefused(NvStatus.INVALID_OFFSET, text)
     note, rest = "", memory.size - params.offset - params.length
     if params.offset == 0 and 0 < rest < min(_TAIL, params.length):
         note = f" (mapped without its last {rest:#x} bytes)"
@@ -297,8 +310,9 @@ def unmap_external(kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_UNMAP_EXTE
 
 
 def validate(_kernel: RmFiles, uvm: UvmSpace, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS) -> None:
-    """Refuse addresses that lie in no range."""
-    uvm.range_of(params.base, params.length)
+    """Refuse addresses that are no whole range."""
+    if uvm.ranges.get(params.base) != params.length:
+        raise RmRefused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is no range of a call")
 
 
 def semaphore_pool(kernel: RmFiles, uvm: UvmSpace, params: Any) -> None:

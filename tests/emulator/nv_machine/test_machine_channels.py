@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from drivers.nv.layouts.dma import DmaMethod, DmaReduction, LaunchDma
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, GpfifoControl, GpfifoOpcode, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation
+from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
 from emulator.nv.machine import FindingKind
 from hcq.errors import UsageError
@@ -111,7 +113,12 @@ def test_a_channel_of_an_address_space_unknown_to_uvm_is_not_registered(up: Clie
     ring = up.ring(up.group())
     up.compute_object(ring)
     up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=up.uuid)
-    refused(0x40, up.register_channel, ring)
+    refused(0x26, up.register_channel, ring)
+    kind: Any = up.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
+    space = up.alloc(up.device, RmClass.FERMI_VASPACE_A, kind(flags=8))
+    fields = {"gpuUuid": up.uuid, "rmCtrlFd": up.ctl, "hClient": up.root, "hVaSpace": space}
+    up.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
+    refused(0x21, up.register_channel, ring)
 
 
 def test_a_reducing_report_of_the_newer_kind_is_refused_and_awakening_passes(up: Client) -> None:

@@ -101,7 +101,7 @@ def test_several_mappings_of_a_range_are_unmapped_at_once(up: Client) -> None:
     refused(0x1E, up.uvm_call, unmap, base=BASE, length=0xC000, gpuUuid=up.uuid)
     refused(0x1E, up.uvm_call, unmap, base=BASE - 4096, length=0x9000, gpuUuid=up.uuid)
     refused(0x1E, up.uvm_call, unmap, base=BASE + 0x18000, length=4096, gpuUuid=up.uuid)
-    refused(0x57, up.uvm_call, unmap, base=BASE, length=4096, gpuUuid=NvProcessorUuid(uuid=bytes(16)))
+    refused(0x26, up.uvm_call, unmap, base=BASE, length=4096, gpuUuid=NvProcessorUuid(uuid=bytes(16)))
     up.uvm_call(unmap, base=BASE, length=0x10000, gpuUuid=up.uuid)
     up.map_gpu(handle, BASE, 0x10000, create=False)
 
@@ -195,8 +195,7 @@ def test_channels_of_two_clients_may_have_one_handle(up: Client) -> None:
     ring = up.compute_channel()
     refused(0x21, unregister, up, ring, hClient=up.alloc(0, RmClass.NV01_ROOT_CLIENT))
     refused(0x21, unregister, up, ring, hClient=5)
-    refused(0x57, unregister, up, ring, gpuUuid=NvProcessorUuid(uuid=bytes(16)))
-    unregister(up, ring)
+    unregister(up, ring, gpuUuid=NvProcessorUuid(uuid=bytes(16)))  # the uuid of older branches is ignored
 
 
 def test_the_second_descriptor_is_kept_open_on_a_bare_machine(make: Make) -> None:
@@ -223,7 +222,7 @@ def test_a_closed_descriptor_of_uvm_leaves_nothing_mapped(up: Client) -> None:
     assert ring.wait_error() == RcCode.MMU_FAULT
     again = up.kernel.open("/dev/nvidia-uvm")
     up.uvm_call(UvmCommand.UVM_INITIALIZE, fd=again)
-    refused(0x40, up.uvm_call, UvmCommand.UVM_UNREGISTER_GPU, fd=again, gpu_uuid=up.uuid)
+    refused(0x26, up.uvm_call, UvmCommand.UVM_UNREGISTER_GPU, fd=again, gpu_uuid=up.uuid)
 
 
 def test_two_descriptors_of_uvm_manage_addresses_of_their_own(up: Client) -> None:
@@ -233,7 +232,7 @@ def test_two_descriptors_of_uvm_manage_addresses_of_their_own(up: Client) -> Non
     up.uvm_call(UvmCommand.UVM_CREATE_EXTERNAL_RANGE, fd=other, base=BASE, length=MIB)
     up.uvm_call(UvmCommand.UVM_REGISTER_GPU, fd=other, gpu_uuid=up.uuid, rmCtrlFd=-1)
     fields = {"gpuUuid": up.uuid, "rmCtrlFd": up.ctl, "hClient": up.root, "hVaSpace": up.vaspace}
-    refused(0x40, up.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, fd=other, **fields)
+    refused(0x26, up.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, fd=other, **fields)
 
 
 def test_a_gpu_is_registered_with_a_descriptor_of_the_frontend(make: Make) -> None:
@@ -313,16 +312,16 @@ def test_uvm_requires_its_order(make: Make) -> None:
     uuid = NvProcessorUuid(uuid=client.machine.gpus[0].uuid)
     client.uuid = uuid
     refused(0x1F, client.uvm_call, UvmCommand.UVM_REGISTER_GPU, gpu_uuid=uuid, rmCtrlFd=-1, hSmcPartRef=1)
-    refused(0x40, client.uvm_call, UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=uuid)
+    refused(0x26, client.uvm_call, UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=uuid)
     handle = client.alloc(client.device, RmClass.NV01_MEMORY_LOCAL_USER, client.memory_params(4096))
-    refused(0x40, client.map_gpu, handle, 0x3_0000_0000, 4096)
+    refused(0x26, client.map_gpu, handle, 0x3_0000_0000, 4096)
     from drivers.nv.layouts.uvm import UvmGpuMappingAttributes
 
     one = (UvmGpuMappingAttributes(gpuUuid=uuid),)
     fields = {"base": 0x4_0000_0000, "length": 4096, "perGpuAttributes": one, "gpuAttributesCount": 1}
-    refused(0x40, client.uvm_call, UvmCommand.UVM_ALLOC_SEMAPHORE_POOL, **fields)
-    client.kernel.close(client.gpu)
-    refused(0x40, client.uvm_call, UvmCommand.UVM_REGISTER_GPU, gpu_uuid=uuid, rmCtrlFd=-1)
+    refused(0x26, client.uvm_call, UvmCommand.UVM_ALLOC_SEMAPHORE_POOL, **fields)
+    client.kernel.close(client.gpu)  # UVM opens the GPU itself
+    client.uvm_call(UvmCommand.UVM_REGISTER_GPU, gpu_uuid=uuid, rmCtrlFd=-1)
 
 
 def test_windows_and_pools_do_not_overlap(up: Client) -> None:

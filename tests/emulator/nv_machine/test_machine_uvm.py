@@ -25,7 +25,7 @@ def make_range(client: Client, base: int = BASE, length: int = MIB) -> None:
 
 def test_initialize_comes_first(make: Make):
     client = make().nodes().objects()
-    refused(NvStatus.INVALID_STATE, make_range, client)
+    refused(NvStatus.ILLEGAL_ACTION, make_range, client)
     refused(NvStatus.INVALID_ARGUMENT, client.uvm_call, UvmCommand.UVM_INITIALIZE, flags=8)
     client.uvm_call(UvmCommand.UVM_INITIALIZE, flags=1)
     client.uvm_call(UvmCommand.UVM_INITIALIZE, flags=1)
@@ -48,9 +48,11 @@ def test_a_bare_machine_keeps_the_second_descriptor(make: Make):
     mm, third = UvmCommand.UVM_MM_INITIALIZE, client.kernel.open("/dev/nvidia-uvm")
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
     assert client.uvm_call(mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd).rmStatus == NvStatus.OK
-    refused(NvStatus.INVALID_STATE, client.uvm_call, mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
+    refused(NvStatus.IN_USE, client.uvm_call, mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
     refused(NvStatus.INVALID_STATE, client.uvm_call, mm, fd=third, uvmFd=client.uvm_fd)
     refused(NvStatus.INVALID_ARGUMENT, client.uvm_call, UvmCommand.UVM_INITIALIZE, fd=client.uvm_fd2)
+    client.kernel.close(client.uvm_fd2)
+    refused(NvStatus.PAGE_TABLE_NOT_AVAIL, client.uvm_call, mm, fd=third, uvmFd=client.uvm_fd)
 
 
 def test_several_processes_may_share_a_bare_machine_and_need_no_second_descriptor(make: Make):
@@ -75,6 +77,9 @@ def test_a_bare_machine_requires_mm_initialize(make: Make):
     client.uvm_call(UvmCommand.UVM_REGISTER_GPU, gpu_uuid=uuid, rmCtrlFd=-1)
     fields = {"gpuUuid": uuid, "rmCtrlFd": client.ctl, "hClient": client.root, "hVaSpace": space}
     refused(0x5D, client.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
+    client.uvm_call(UvmCommand.UVM_MM_INITIALIZE, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
+    client.kernel.close(client.uvm_fd2)
+    refused(0x5D, client.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
 
 
 def test_registering_is_validated(make: Make):
@@ -82,16 +87,16 @@ def test_registering_is_validated(make: Make):
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
     uuid = NvProcessorUuid(uuid=client.machine.gpus[0].uuid)
     gpu, space = UvmCommand.UVM_REGISTER_GPU, UvmCommand.UVM_REGISTER_GPU_VASPACE
-    refused(
-        NvStatus.OBJECT_NOT_FOUND, client.uvm_call, gpu, gpu_uuid=NvProcessorUuid(uuid=bytes(16)), rmCtrlFd=-1
-    )
+    other = NvProcessorUuid(uuid=bytes(16))
+    refused(NvStatus.GPU_UUID_NOT_FOUND, client.uvm_call, gpu, gpu_uuid=other, rmCtrlFd=-1)
     invalid(errno.EINVAL, client.uvm_call, gpu, gpu_uuid=uuid, rmCtrlFd=5)
     kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
     own = client.alloc(client.device, RmClass.FERMI_VASPACE_A, kind())
     fields = {"gpuUuid": uuid, "rmCtrlFd": client.ctl, "hClient": client.root, "hVaSpace": own}
-    refused(NvStatus.INVALID_STATE, client.uvm_call, space, **fields)
+    refused(NvStatus.INVALID_DEVICE, client.uvm_call, space, **fields)
+    refused(NvStatus.INVALID_DEVICE, client.uvm_call, space, **(fields | {"gpuUuid": other}))
     client.uvm_call(gpu, gpu_uuid=uuid, rmCtrlFd=client.ctl)
-    refused(NvStatus.INVALID_STATE, client.uvm_call, gpu, gpu_uuid=uuid, rmCtrlFd=-1)
+    refused(NvStatus.INVALID_DEVICE, client.uvm_call, gpu, gpu_uuid=uuid, rmCtrlFd=-1)
     refused(NvStatus.INVALID_FLAGS, client.uvm_call, space, **fields)
     refused(NvStatus.INVALID_OBJECT_HANDLE, client.uvm_call, space, **(fields | {"hVaSpace": client.device}))
     invalid(errno.EINVAL, client.uvm_call, space, **(fields | {"rmCtrlFd": 99}))
@@ -99,10 +104,21 @@ def test_registering_is_validated(make: Make):
 
 def test_an_address_space_is_registered_once(up: Client):
     fields = {"gpuUuid": up.uuid, "rmCtrlFd": up.ctl, "hClient": up.root, "hVaSpace": up.vaspace}
-    refused(NvStatus.INVALID_STATE, up.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
-    refused(NvStatus.INVALID_STATE, up.uvm_call, UvmCommand.UVM_UNREGISTER_GPU, gpu_uuid=up.uuid)
+    refused(NvStatus.INVALID_DEVICE, up.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
     up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=up.uuid)
     up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU, gpu_uuid=up.uuid)
+    up.uvm_call(UvmCommand.UVM_REGISTER_GPU, gpu_uuid=up.uuid, rmCtrlFd=-1)
+
+
+def test_a_gpu_is_unregistered_with_its_address_space_and_channels(up: Client):
+    ring, memory = up.compute_channel(), up.memory(4096)
+    up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU, gpu_uuid=up.uuid)
+    up.uvm_call(UvmCommand.UVM_REGISTER_GPU, gpu_uuid=up.uuid, rmCtrlFd=-1)
+    fields = {"gpuUuid": up.uuid, "rmCtrlFd": up.ctl, "hClient": up.root, "hVaSpace": up.vaspace}
+    up.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
+    refused(0x1E, up.uvm_call, UvmCommand.UVM_UNMAP_EXTERNAL, base=memory.va, length=4096, gpuUuid=up.uuid)
+    fields = {"gpuUuid": up.uuid, "hClient": up.root, "hChannel": ring.handle}
+    refused(0x21, up.uvm_call, UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
 
 
 @pytest.mark.parametrize(
@@ -153,14 +169,14 @@ def attributes(up: Client, **fields: Any):
     [
         ({"base": BASE + 2 * MIB}, 0x1E),
         ({"base": BASE + 4096}, 0x1E),
-        ({"offset": 4096}, 0x1F),
-        ({"offset": 1}, 0x1F),
+        ({"offset": 4096}, 0x37),
+        ({"offset": 1}, 0x1E),
         ({"gpuAttributesCount": 2}, 0x1F),
         ({"hMemory": 7}, 0x33),
         ({"hClient": 7}, 0x33),
         ({"perGpuAttributes": {"gpuMappingType": 9}}, 0x1F),
         ({"perGpuAttributes": {"gpuFormatType": 1}}, 0x1F),
-        ({"perGpuAttributes": {"gpuUuid": NvProcessorUuid(uuid=bytes(16))}}, 0x57),
+        ({"perGpuAttributes": {"gpuUuid": NvProcessorUuid(uuid=bytes(16))}}, 0x26),
     ],
 )
 def test_mapping_memory_is_validated(up: Client, change: Any, code: Any):
@@ -230,8 +246,9 @@ def test_a_semaphore_pool_is_memory_too(up: Client):
 def test_small_commands(up: Client):
     assert not up.uvm_call(UvmCommand.UVM_PAGEABLE_MEM_ACCESS).pageableMemAccess
     make_range(up)
-    up.uvm_call(UvmCommand.UVM_VALIDATE_VA_RANGE, base=BASE, length=4096)
-    refused(0x1E, up.uvm_call, UvmCommand.UVM_VALIDATE_VA_RANGE, base=BASE, length=2 * MIB)
+    up.uvm_call(UvmCommand.UVM_VALIDATE_VA_RANGE, base=BASE, length=MIB)
+    for base, length in ((BASE, 2 * MIB), (BASE, 4096), (BASE + 4096, MIB - 4096)):
+        refused(0x1E, up.uvm_call, UvmCommand.UVM_VALIDATE_VA_RANGE, base=base, length=length)
     refused(0x26, up.uvm_call, UvmCommand.UVM_ENABLE_PEER_ACCESS, gpuUuidA=up.uuid, gpuUuidB=up.uuid)
     up.kernel.ioctl(up.uvm_fd, UvmCommand.UVM_DEINITIALIZE, 0)
 
