@@ -29,8 +29,8 @@ def _step(g: T, _result: T, _x: T) -> T:
 
 
 def _slope_of_abs(g: T, _result: T, x: T) -> T:
-    """Return g with the sign of x; 0 at 0 and for NaN."""
-    return where(gt(x, 0.0), g, where(lt(x, 0.0), neg(g), 0.0))
+    """Return g times the sign of x: NaN for an infinite g where x is 0 or NaN, which have the sign 0."""
+    return mul(g, where(gt(x, 0.0), 1.0, where(lt(x, 0.0), number_like(g, -1.0), 0.0)))
 
 
 def _slopes_of_copysign(g: T, result: T, x: T, _y: T) -> tuple[T, T]:
