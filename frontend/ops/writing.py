@@ -172,6 +172,8 @@ def _written_where(x: T, mask: T, value: Any) -> T:
             f"writing {own} where a mask of shape {named} holds: how many places that are depends on values\n"
             f"hint: wanted one value for all of them, or one for each place, {shape}"
         )
+    if len(own) > len(shape):  # the axis that selecting by the mask would add
+        value = reshape(value, own[len(own) - len(shape) :])
     mask = apply(Ops.RESHAPE, (*named, *(1,) * beside), mask)
     found: T = cast(where(mask, value, x), x.expr.dtype)
     return found
