@@ -410,7 +410,7 @@ TORCH_FUNCTIONS: Final = frozenset({
     "randint_like", "range", "rsub", "scalar_tensor", "unravel_index", "vander", "get_num_threads",
     "set_num_threads", "alpha_dropout", "frombuffer", "get_num_interop_threads", "set_num_interop_threads",
     "get_float32_matmul_precision", "set_float32_matmul_precision", "feature_alpha_dropout", "gradient",
-    "kaiser_window", "polygamma",
+    "kaiser_window", "polygamma", "are_deterministic_algorithms_enabled", "use_deterministic_algorithms",
 })  # fmt: skip
 """Functions of `frontend.torch.functions` that are names of `frontend`."""
 NAMES: Final = frozenset({*HOMES, *TORCH_FUNCTIONS, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from math import prod
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
@@ -55,6 +56,17 @@ def scalar_of(value: Any) -> Any:
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
         return value.item()
     return value
+
+
+def held(value: Any) -> Any:
+    """Return a tensor of one number without a gradient as the number, which is read, also within a list.
+
+    Any other value is returned as it is. Raises as `Tensor.item`.
+    """
+    if isinstance(value, (tuple, list)):
+        return tuple([held(v) for v in value]) if any(hasattr(v, "expr") for v in value) else value
+    plain_number = hasattr(value, "expr") and prod(value.expr.shape) == 1 and not value.requires_grad
+    return value.item() if plain_number else value
 
 
 def _flag(value: Any, _like: Any) -> Any:
@@ -189,6 +201,8 @@ def read(fn: Any, name: str, value: Any, like: Any) -> Any:
         found = KINDS[n].read(value, like)
         if found is not NO:
             return found
+    if (number_read := held(value)) is not value:
+        return read(fn, name, number_read, like)
     wanted = " or ".join(dict.fromkeys([KINDS[n].wanted for n in names]))
     message = f"{fn.__name__.strip('_')}: {name} needs {wanted}, saw {shown(value)}"
     if isinstance(value, str) and any(n.startswith("Literal") or n == "Reduction" for n in names):
@@ -219,12 +233,12 @@ def flag(value: Any, what: str) -> bool:
 
 
 def number(value: Any, what: str) -> float:
-    """Return a Python or NumPy number as a Python number.
+    """Return a Python or NumPy number, or what `held` reads, as a Python number.
 
     Raises `UsageTypeError` for anything else, also for a bool; `UsageError` for an int beyond float64's
     range.
     """
-    found = scalar_of(value)
+    found = scalar_of(held(value))
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise UsageTypeError(f"{what}: wanted a number, saw {shown(value)}")
     return representable(found)

@@ -20,7 +20,7 @@ from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import element_type, plain, shape_of, whole
-from frontend.arguments.conversion import converting, flag, number
+from frontend.arguments.conversion import converting, flag, held, number
 from frontend.device import Device
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, suited
@@ -129,6 +129,7 @@ def full(
     dtype the number is truncated. The tensor has no memory until it is realized. Raises `UsageError` for a
     negative size and for a number that does not fit the dtype.
     """
+    fill_value = held(fill_value)
     found = element_type(dtype) or default_dtype(fill_value)
     scalar = _scalar(cls, suited(fill_value, found), found, device)
     sizes = shape_of(shape if isinstance(shape, Sequence) else (shape,), "full")
@@ -245,7 +246,8 @@ def linspace(
     are not finite, and bool.
     """
     start, stop = _finite("linspace", plain(start), plain(stop))
-    if whole(steps, "linspace") < 0:
+    steps = whole(steps, "linspace")
+    if steps < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
     found = element_type(dtype) or dtypes.float32
     if found is dtypes.bool:

@@ -434,6 +434,15 @@ def get_float32_matmul_precision() -> str:
     return "highest"
 
 
+def are_deterministic_algorithms_enabled() -> bool:
+    """Return False: no operation has a second algorithm, and none adds in an order of chance."""
+    return False
+
+
+def use_deterministic_algorithms(_mode: bool, *, warn_only: bool = False) -> None:
+    """Do nothing; see `are_deterministic_algorithms_enabled`."""
+
+
 def set_float32_matmul_precision(_precision: str) -> None:
     """Do nothing: fewer bits are a permission, of which no use is made."""
 
@@ -444,13 +453,13 @@ LATER: Final = {
 }  # fmt: skip
 """Further functions of `nn.functional` -> their modules."""
 _EVERY: Final[Any] = (
-    alpha_dropout, bartlett_window, bilinear, blackman_window, can_cast, chain_matmul, combinations,
-    cumulative_trapezoid, embedding_bag, feature_alpha_dropout, frombuffer, gradient, polygamma,
-    get_float32_matmul_precision,
+    alpha_dropout, are_deterministic_algorithms_enabled, bartlett_window, bilinear, blackman_window,
+    can_cast, chain_matmul, combinations, cumulative_trapezoid, embedding_bag, feature_alpha_dropout,
+    frombuffer, gradient, polygamma, get_float32_matmul_precision,
     get_num_interop_threads, get_num_threads, hamming_window, hann_window, instance_norm,
     is_floating_point, kaiser_window, multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub,
     scalar_tensor, set_float32_matmul_precision, set_num_interop_threads, set_num_threads,
-    unravel_index, vander, *map(_lp_pool, (1, 2, 3)), *map(_unpool, (1, 2, 3)),
+    unravel_index, use_deterministic_algorithms, vander, *map(_lp_pool, (1, 2, 3)), *map(_unpool, (1, 2, 3)),
 )  # fmt: skip
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {f.__name__.rstrip("_"): f for f in _EVERY}
 """PyTorch's name -> function."""
