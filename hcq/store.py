@@ -223,10 +223,10 @@ class Store:
             if self._written < self._limit // 64 and not key.endswith("00"):
                 return
             self._written = 0
-        if self._estimated(int(key[:2], 16)) > self._limit * 7 // 8:
+        if self._estimated_bytes(int(key[:2], 16)) > self._limit * 7 // 8:
             self.trim()
 
-    def _estimated(self, first: int) -> int:
+    def _estimated_bytes(self, first: int) -> int:
         """Return an estimate of the bytes of the store, from every 64th part, beginning with part `first`.
 
         If these have few files, all parts are read. Abandoned temporary files among them are removed.

@@ -41,9 +41,9 @@ DEVICES: Final = ("cpu", "nv-emu:sm_90", "amd-emu:gfx1100", "amd-emu:gfx942")
 SITUATIONS: Final = ("compile", "disk cache", "new tensors", "operands at hand")
 _STORES: Final = frozenset({"write32", "write64"})
 """The methods of `drivers.kernel.Mmio` with which drivers write doorbells."""
-_POLLS: Final = frozenset({"fault", "__call__"})
-"""Functions that a wait calls every few milliseconds: `DriverDevice.fault`, `hcq.idle.Standstill`. The number
-of their calls depends on the time, so they do not count."""
+_CHANCE: Final = frozenset({"fault", "__call__", "_estimated_bytes"})
+"""Functions that do not count. A wait calls `DriverDevice.fault` and `hcq.idle.Standstill` every few ms; a
+store estimates its bytes for one key in 256, and keys change with every source file of the compiler."""
 _STEADY: Final = 50
 """Repetitions before the plan counts as known."""
 _UNDISTURBED_S: Final = 1000.0
@@ -86,7 +86,7 @@ def count(action: Callable[[], object]) -> Counts:
         if not path.is_relative_to(ROOT) or (own := path.relative_to(ROOT).parts[0]) not in PACKAGES:
             return
         name = frame.f_code.co_name
-        if own == "emulator" or name in _POLLS:
+        if own == "emulator" or name in _CHANCE:
             skipped = frame
             doorbells += own == "emulator" and name in _STORES
             return
