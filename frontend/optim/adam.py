@@ -32,16 +32,12 @@ class Moments(Optimizer):
     eps = GroupSetting(1e-8)
     weight_decay = GroupSetting()
     exact: DType | None = None
-    """The dtype of the counters; None: float32, or float64 if a parameter of the group is float64."""
+    """The dtype of the counters; None: that of the group's numbers."""
     m: list[Tensor]
     v: list[Tensor]
 
-    def _exact(self, group: Group) -> DType:
-        wide = any(p.dtype is dtypes.float64 for p in group.params)
-        return self.exact or (dtypes.float64 if wide else dtypes.float32)
-
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        exact = self._exact(group)
+        exact = self.exact or group.exact
         return {"t": (0.0, exact), "b1_t": (1.0, exact), "b2_t": (1.0, exact)}
 
     def _count(self, group: Group) -> None:
@@ -138,7 +134,7 @@ class NAdam(Moments):
     decoupled_weight_decay = GroupFlag()
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {**super()._counters(group), "product": (1.0, self._exact(group))}
+        return {**super()._counters(group), "product": (1.0, self.exact or group.exact)}
 
     def counts(self, group: Group, step: float) -> dict[str, Any]:
         """Return the numbers of a parameter in a checkpoint: the steps, and the product of the momenta."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType
 from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting
 from frontend.evaluation.constants import stopped
 from frontend.optim.optimiser import Group, Optimizer
@@ -47,7 +47,7 @@ class SGD(Optimizer):
             raise UsageError("Nesterov's variant needs a momentum above 0, and no dampening")
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {"t": (0.0, dtypes.float32)} if group.number("momentum") and group.number("dampening") else {}
+        return {"t": (0.0, group.exact)} if group.number("momentum") and group.number("dampening") else {}
 
     def _needed(self, group: Group) -> tuple[str, ...]:
         return ("b",) if group.number("momentum") else ()
@@ -185,14 +185,11 @@ class Rprop(Optimizer):
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         same = (g * self.before[i]).sign()
-        factor = (
-            (same > 0)
-            .where(group.number("grow"), (same < 0).where(group.number("shrink"), 1.0))
-            .cast(g.dtype)
+        size = self.size[i]
+        size = (same > 0).where(
+            size * group.number("grow"), (same < 0).where(size * group.number("shrink"), size)
         )
-        size = self.store(
-            self.size[i], (self.size[i] * factor).clip(group.number("least"), group.number("most"))
-        )
+        size = self.store(self.size[i], size.clip(group.number("least"), group.number("most")))
         kept = (same < 0).where(0.0, g)
         self.store(self.before[i], kept)
         return w - kept.sign() * size
@@ -214,8 +211,8 @@ class ASGD(Optimizer):
     weight_decay = GroupSetting()
     ax: list[Tensor]
 
-    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - all have it
-        return {"t": (-1.0, dtypes.float32)}
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
+        return {"t": (-1.0, group.exact)}
 
     def counts(self, group: Group, step: float) -> dict[str, Any]:
         """Return the numbers of a parameter in a checkpoint: steps, rate, and share of averages."""

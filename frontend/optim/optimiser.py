@@ -90,7 +90,9 @@ class Group(MutableMapping[str, Any]):
         self.values_ = {name: rules[name].checked(kind, values[name]) for name in rules}
         device = params[0].device
         rate = lr.item() if isinstance(lr, Tensor) else number_within(f"{kind}, lr", lr, 0.0)
-        self.lr = Tensor([float(rate)], device=device, requires_grad=False)
+        self.exact = dtypes.float64 if any(p.dtype is dtypes.float64 for p in params) else dtypes.float32
+        """The dtype of numbers that each step uses."""
+        self.lr = Tensor([float(rate)], dtype=self.exact, device=device, requires_grad=False)
         self._rate: float | None = float(rate)
         self._stored = _writes(self.lr)
         """`_writes(lr)` when `_rate` was stored."""
@@ -402,9 +404,9 @@ class Optimizer(ABC):
     def _check(self, group: Group) -> None:  # noqa: B027 - most have nothing to check
         """Raise `UsageError` for settings of a group that do not fit each other; a subclass may define it."""
 
-    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:  # noqa: ARG002 - for subclasses
+    def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
         """Return name -> (first value, dtype) of the counters of a group."""
-        return {"t": (0.0, dtypes.float32)} if self.counted else {}
+        return {"t": (0.0, group.exact)} if self.counted else {}
 
     def _needed(self, group: Group) -> Iterable[str]:  # noqa: ARG002 - for subclasses
         """Return the moments that a group needs."""

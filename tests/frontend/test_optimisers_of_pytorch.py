@@ -30,7 +30,8 @@ def descended(text: str) -> np.ndarray:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", OPTIMISERS)
 def test_an_optimiser_goes_where_that_of_pytorch_does(text: str):
-    np.testing.assert_allclose(descended(text), WANT[text], rtol=1e-4, atol=1e-6)
+    rounded = text.startswith(("ASGD", "NAdam"))  # PyTorch counts their rates in float32
+    np.testing.assert_allclose(descended(text), WANT[text], rtol=1e-7 if rounded else 1e-11, atol=1e-12)
 
 
 def norm(x: np.ndarray) -> float:
