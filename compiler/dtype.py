@@ -9,7 +9,7 @@ Not here: LLVM's types (`compiler.text.llvm_ir`). Next: `compiler.ir.uop`, nodes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from hcq.errors import UsageError
 
@@ -37,10 +37,14 @@ class DType:
     """Whether values are floating point."""
     is_int: bool = field(init=False)
     """Whether values are signed or unsigned integers; bool is not an integer type."""
+    is_signed: bool = field(init=False)
+    is_complex: ClassVar[bool] = False
+    """PyTorch's names: whether there are negative numbers, and that no type is complex."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_float", self.kind == "float")  # read for every node
         object.__setattr__(self, "is_int", self.kind in ("int", "uint"))
+        object.__setattr__(self, "is_signed", self.kind in ("int", "float"))
 
     @property
     def is_floating_point(self) -> bool:

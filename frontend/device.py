@@ -13,7 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final, Self
 
 from compiler.dtype import dtypes
@@ -388,14 +388,24 @@ class DeviceName(str):
 
     @property
     def type(self) -> str:
-        """The name without its number: "nv"."""
-        return self.partition(":")[0]
+        """The name without its number, of a mesh that of its first device: "nv"."""
+        return self.partition(",")[0].partition(":")[0]
 
     @property
     def index(self) -> int | None:  # type: ignore[override]  # PyTorch's name, of str's method for substrings
-        """The number of the device; None where the name has none."""
+        """The number of the device; None where the name has none, and for a mesh."""
         number = self.rpartition(":")[2]
-        return int(number) if number.isdigit() else None
+        return int(number) if number.isdigit() and "," not in self else None
+
+    def __reduce__(self) -> tuple[Callable[[str], DeviceName], tuple[str]]:
+        """Copy and pickle the name itself, also where there is no such device."""
+        return device_name, (str(self),)
+
+
+@cache
+def device_name(name: str) -> DeviceName:
+    """Return a canonical name with PyTorch's `type` and `index`."""
+    return str.__new__(DeviceName, name)
 
 
 Device: Final = Devices()

@@ -27,7 +27,7 @@ from frontend.arguments import checks
 from frontend.arguments.aliases import accepts_aliases, answering
 from frontend.arguments.conversion import flag, shown
 from frontend.autograd import engine
-from frontend.device import Device
+from frontend.device import Device, DeviceName, device_name
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes, printing
 from frontend.evaluation.base import EPOCH, KeptHistory
@@ -166,9 +166,9 @@ class Tensor(Methods, Exchange):
         return self.expr.dtype
 
     @property
-    def device(self) -> str:
-        """The name of the device."""
-        return self.expr.device
+    def device(self) -> DeviceName:
+        """The name of the device, a string with PyTorch's `type` and `index`."""
+        return device_name(self.expr.device)
 
     @property
     def is_cpu(self) -> bool:

@@ -21,7 +21,7 @@ def is_same_size(self: TensorBase, other: TensorBase) -> bool:
 
 def is_signed(self: TensorBase) -> bool:
     """Return whether the dtype has negative numbers: a signed integer or a float."""
-    return self.expr.dtype.kind in {"int", "float"}
+    return self.expr.dtype.is_signed
 
 
 def is_complex(self: TensorBase) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -103,6 +104,15 @@ def test_a_device_is_a_string_with_type_and_index():
     assert torch.zeros(1, device=cpu).device == cpu
     emulated = torch.device("nv-emu", 1)
     assert (str(emulated), emulated.type, emulated.index) == ("nv-emu:1", "nv-emu", 1)
+    for name, kind, index in (("cpu", "cpu", None), ("cpu:1", "cpu", 1), ("cpu,cpu:1", "cpu", None)):
+        found = torch.zeros(1, device=name).device
+        copied = pickle.loads(pickle.dumps(found))
+        assert (found, found.type, found.index, copied.type) == (name, kind, index, kind)
+
+
+def test_a_dtype_says_what_numbers_it_has():
+    assert [torch.int8.is_signed, torch.uint8.is_signed, torch.bool.is_signed] == [True, False, False]
+    assert [torch.float32.is_signed, torch.float32.is_complex] == [True, False]
 
 
 def test_modes_of_gradients_nest_and_decorate():

@@ -27,7 +27,7 @@ DIFFERS: Final = {
     "unique": "always sorted",
     "where": "`condition.where(a, b)`; of a tensor that is not bool also `x.where(condition, b)`",
     "data": "a method, which returns the bytes as tinygrad's does",
-    "device": "the name, a str",
+    "device": "the name, a str with `type` and `index`",
     "is_contiguous": "True of every tensor",
     "stride": "that of the row-major order, of views, too",
     "as_strided": "of a view it is refused",
