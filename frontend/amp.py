@@ -12,6 +12,7 @@ from frontend.device import DeviceName
 from frontend.evaluation import modes
 from frontend.nn import amp
 from frontend.nn.amp import GradScaler
+from hcq.registry import GPU_NAMES
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -34,9 +35,10 @@ def autocast(
     """Return the mode of `nn.amp.autocast`, for a `with` block or as a decorator.
 
     The mode holds for all devices; `device_type` chooses the default of `dtype`: bfloat16 for "cpu", float16
-    for GPUs. `cache_enabled` has no effect. Raises `UsageError` for an unknown device, and as
-    `nn.amp.autocast`.
+    for GPUs. `cache_enabled` has no effect. Raises `UsageError` for an unknown device, for "cuda" without a
+    GPU unless `enabled` is false, and as `nn.amp.autocast`.
     """
     del cache_enabled
-    kind = DeviceName(device_type).type
+    unused = not enabled and device_type in GPU_NAMES
+    kind = "cpu" if unused else DeviceName(device_type).type
     return amp.autocast(dtype or (dtypes.bfloat16 if kind == "cpu" else dtypes.float16), enabled=enabled)

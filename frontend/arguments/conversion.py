@@ -232,6 +232,11 @@ def flag(value: Any, what: str) -> bool:
     return found
 
 
+def switch(value: Any, what: str) -> bool:
+    """Return a setting of a layer, a bool or 0 or 1, as a bool; raise `UsageTypeError` for anything else."""
+    return bool(value) if whole_or_none(value) in (0, 1) else flag(value, what)
+
+
 def number(value: Any, what: str) -> float:
     """Return a Python or NumPy number, or what `held` reads, as a Python number.
 

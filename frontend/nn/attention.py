@@ -17,7 +17,7 @@ import math
 from typing import Any, ClassVar, Literal, cast
 
 from frontend.arguments.checks import whole
-from frontend.arguments.conversion import flag, shown
+from frontend.arguments.conversion import shown, switch
 from frontend.arguments.settings import number_within
 from frontend.evaluation.modes import lowered
 from frontend.nn.checks import choice, count, count_of_layers, layer_input, placed
@@ -61,7 +61,7 @@ class MultiheadAttention(Module):
             raise UsageError(f"MultiheadAttention: {embed_dim} does not divide into {num_heads} heads")
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.dropout = number_within("MultiheadAttention, dropout", dropout, 0.0, 1.0)
-        self.batch_first = flag(batch_first, "MultiheadAttention, batch_first")
+        self.batch_first = switch(batch_first, "MultiheadAttention, batch_first")
         self.kdim = embed_dim if kdim is None else count("MultiheadAttention, kdim", kdim)
         self.vdim = embed_dim if vdim is None else count("MultiheadAttention, vdim", vdim)
         self.in_proj_weight: Tensor | None = None
@@ -72,7 +72,7 @@ class MultiheadAttention(Module):
             for name, size in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
                 bound = math.sqrt(6 / (embed_dim + size))
                 setattr(self, f"{name}_proj_weight", Tensor.uniform(embed_dim, size, low=-bound, high=bound))
-        bias = flag(bias, "MultiheadAttention, bias")
+        bias = switch(bias, "MultiheadAttention, bias")
         self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
         placed(self, device, dtype)
@@ -181,7 +181,7 @@ class TransformerLayer(Module):
         self.linear1 = Linear(d_model, dim_feedforward, bias)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias)
-        self.norm_first = flag(norm_first, f"{kind}, norm_first")
+        self.norm_first = switch(norm_first, f"{kind}, norm_first")
         for n in numbers:
             setattr(self, f"norm{n}", LayerNorm(d_model, layer_norm_eps, bias=bias))
         for n in numbers:
@@ -249,8 +249,8 @@ class TransformerEncoder(Module):
         enable_nested_tensor: bool = True,  # noqa: FBT001, FBT002 - the field's signature; without effect
         mask_check: bool = True,  # noqa: FBT001, FBT002 - as above
     ) -> None:
-        flag(enable_nested_tensor, "TransformerEncoder, enable_nested_tensor")
-        flag(mask_check, "TransformerEncoder, mask_check")
+        switch(enable_nested_tensor, "TransformerEncoder, enable_nested_tensor")
+        switch(mask_check, "TransformerEncoder, mask_check")
         self.layers = _copies(encoder_layer, num_layers, "TransformerEncoder")
         self.norm = _norm(norm, "TransformerEncoder")
 

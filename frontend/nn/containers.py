@@ -162,13 +162,15 @@ class ModuleList(Items):
         return found
 
 
-def _parameter(value: Any) -> Tensor:
-    """Return a tensor itself as a parameter, and other data as a new `Parameter`."""
-    return listed(value) if isinstance(value, Tensor) else Parameter(value)
+def _parameter(value: Any) -> Any:
+    """Return a module itself, a tensor itself as a parameter, and other data as a new `Parameter`."""
+    if isinstance(value, Tensor):
+        return listed(value)
+    return value if isinstance(value, Module) else Parameter(value)
 
 
 class ParameterList(Items):
-    """A list of tensors; arrays and lists of numbers become parameters.
+    """A list of tensors and modules; arrays and lists of numbers become parameters.
 
     Raises `UsageTypeError` for values that cannot be iterated over, a tensor or a text, and as `Parameter`.
     """
@@ -216,7 +218,7 @@ class Named(Module, dict[str, Any]):
 
 
 class ParameterDict(Named):
-    """A dictionary of tensors by name; arrays and lists of numbers become parameters.
+    """A dictionary of tensors and modules by name; arrays and lists of numbers become parameters.
 
     Raises `UsageTypeError` for anything but a mapping with names as keys, and as `Parameter`.
     """

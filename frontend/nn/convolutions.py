@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import repeated
-from frontend.arguments.conversion import flag
+from frontend.arguments.conversion import switch
 from frontend.evaluation.modes import lowered
 from frontend.nn.checks import check_channels, choice, count, counts, layer_input, placed
 from frontend.nn.module import Module
@@ -67,7 +67,7 @@ class _Convolution(Module):
         first, each = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         bound = 1 / math.sqrt(each // groups * math.prod(kernel))
         self.weight = Tensor.uniform(first, each // groups, *kernel, low=-bound, high=bound)
-        bias = flag(bias, f"{kind}, bias")
+        bias = switch(bias, f"{kind}, bias")
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def _check_padding(self, padding: Sizes | str, kernel: tuple[int, ...]) -> None:

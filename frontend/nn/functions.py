@@ -13,7 +13,7 @@ from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.arguments.checks import broadcast, sizes, whole
-from frontend.arguments.conversion import flag, number, shown
+from frontend.arguments.conversion import number, shown, switch
 from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.module import Module, raised, rounded, wide
 from hcq.errors import UsageError, UsageTypeError
@@ -48,7 +48,7 @@ class _Method(Module):
         for name, default in zip(self.names, self.defaults, strict=True):
             value = given.get(name, default)
             if name in self.unused:
-                value = flag(value, f"{type(self).__name__}, {name}")
+                value = switch(value, f"{type(self).__name__}, {name}")
             setattr(self, name, value)
 
     def settings(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class Hardtanh(Module):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.min_val, self.max_val = number(min_val, "Hardtanh"), number(max_val, "Hardtanh")
-        self.inplace = flag(inplace, "Hardtanh, inplace")
+        self.inplace = switch(inplace, "Hardtanh, inplace")
         if not min_val < max_val:
             raise UsageError(f"Hardtanh: wanted min_val below max_val, saw {min_val} and {max_val}")
 
@@ -206,7 +206,7 @@ class Threshold(Module):
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.threshold, self.value = number(threshold, "Threshold"), number(value, "Threshold")
-        self.inplace = flag(inplace, "Threshold, inplace")
+        self.inplace = switch(inplace, "Threshold, inplace")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation."""
@@ -267,7 +267,7 @@ class PairwiseDistance(Module):
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.norm, self.eps = number(p, "PairwiseDistance, p"), number(eps, "PairwiseDistance, eps")
-        self.keepdim = flag(keepdim, "PairwiseDistance, keepdim")
+        self.keepdim = switch(keepdim, "PairwiseDistance, keepdim")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return the distances (...,) of (..., n), with `keepdim` (..., 1)."""

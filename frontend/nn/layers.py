@@ -15,7 +15,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from frontend.arguments.checks import whole
-from frontend.arguments.conversion import flag, number
+from frontend.arguments.conversion import number, switch
 from frontend.arguments.settings import number_within
 from frontend.evaluation.gradient_state import listed
 from frontend.evaluation.modes import exact, lowered, mixed
@@ -51,7 +51,7 @@ class Linear(Module):
         bound = 1 / math.sqrt(count("Linear, in_features", in_features))
         self.in_features, self.out_features = in_features, out_features
         self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
-        bias = flag(bias, "Linear, bias")
+        bias = switch(bias, "Linear, bias")
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
         placed(self, device, dtype)
 
@@ -130,8 +130,8 @@ class Embedding(Module):
         self.num_embeddings, self.embedding_dim = size, columns
         self.weight = Tensor.glorot_uniform(size, columns)
         self.max_norm, self.norm_type = max_norm, number(norm_type, "Embedding, norm_type")
-        self.scale_grad_by_freq = flag(scale_grad_by_freq, "Embedding, scale_grad_by_freq")
-        self.sparse = flag(sparse, "Embedding, sparse")
+        self.scale_grad_by_freq = switch(scale_grad_by_freq, "Embedding, scale_grad_by_freq")
+        self.sparse = switch(sparse, "Embedding, sparse")
         self.padding_idx = padding_idx
         if padding_idx is not None:
             if not -size <= whole(padding_idx, "Embedding, padding_idx") < size:
@@ -153,7 +153,7 @@ class Embedding(Module):
         rows, columns = embeddings.shape
         made = cls(rows, columns, **settings)
         made.weight = listed(embeddings.detach())
-        made.weight.requires_grad = not flag(freeze, "from_pretrained, freeze")
+        made.weight.requires_grad = not switch(freeze, "from_pretrained, freeze")
         return made
 
     def _kept(self, like: Tensor) -> Tensor:
@@ -245,7 +245,7 @@ class EmbeddingBag(Embedding):
         if not isinstance(mode, str) or mode not in {"mean", "sum", "max"}:
             raise UsageError(f"EmbeddingBag, mode: wanted mean, sum or max, saw {mode!r}")
         self.mode = mode
-        self.include_last_offset = flag(include_last_offset, "EmbeddingBag, include_last_offset")
+        self.include_last_offset = switch(include_last_offset, "EmbeddingBag, include_last_offset")
         placed(self, device, dtype)
 
     def extra_repr(self) -> str:
@@ -307,7 +307,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         self.p = number_within(f"{type(self).__name__}, p", p, 0.0, math.nextafter(1.0, 2.0))
-        self.inplace = flag(inplace, f"{type(self).__name__}, inplace")
+        self.inplace = switch(inplace, f"{type(self).__name__}, inplace")
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to a tensor of any shape; in evaluation mode return `x` itself."""
@@ -390,7 +390,7 @@ class Bilinear(Module):
         count("Bilinear, in2_features", in2_features)
         self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, n
         self.weight = Tensor.uniform(n, in1_features, in2_features, low=-bound, high=bound)
-        self.bias = Tensor.uniform(n, low=-bound, high=bound) if flag(bias, "Bilinear, bias") else None
+        self.bias = Tensor.uniform(n, low=-bound, high=bound) if switch(bias, "Bilinear, bias") else None
         placed(self, device, dtype)
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:

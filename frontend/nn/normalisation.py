@@ -15,7 +15,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import dtypes
-from frontend.arguments.conversion import flag, number
+from frontend.arguments.conversion import number, switch
 from frontend.arguments.settings import number_within
 from frontend.nn.checks import check_channels, check_values, count, counts, layer_input, placed
 from frontend.nn.module import Module, in_training, raised, rounded, wide
@@ -72,10 +72,10 @@ class BatchNorm(Module):
         self.num_features = count(f"{kind}, num_features", num_features)
         self.eps = number_within(f"{kind}, eps", eps, 0.0)
         self.momentum = None if momentum is None else number_within(f"{kind}, momentum", momentum, 0.0, most)
-        self.track_running_stats = flag(track_running_stats, f"{kind}, track_running_stats")
-        affine = self.affine = flag(affine, f"{kind}, affine")
+        self.track_running_stats = switch(track_running_stats, f"{kind}, track_running_stats")
+        affine = self.affine = switch(affine, f"{kind}, affine")
         self.weight = Tensor.ones(num_features) if affine else None
-        both = flag(bias, f"{kind}, bias") and affine
+        both = switch(bias, f"{kind}, bias") and affine
         self.bias = Tensor.zeros(num_features) if both else None
         every: Any = (None, None, None)
         if self.track_running_stats:
@@ -174,10 +174,10 @@ class LayerNorm(Module):
         self.normalized_shape = counts("LayerNorm, normalized_shape", normalized_shape, rank)
         self.axes = tuple(range(-len(self.normalized_shape), 0))
         self.eps = number_within("LayerNorm, eps", eps, 0.0)
-        elementwise_affine = flag(elementwise_affine, "LayerNorm, elementwise_affine")
+        elementwise_affine = switch(elementwise_affine, "LayerNorm, elementwise_affine")
         self.elementwise_affine = elementwise_affine
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
-        both = flag(bias, "LayerNorm, bias") and elementwise_affine
+        both = switch(bias, "LayerNorm, bias") and elementwise_affine
         self.bias = Tensor.zeros(*self.normalized_shape) if both else None
         placed(self, device, dtype)
 
@@ -221,7 +221,7 @@ class RMSNorm(Module):
         self.normalized_shape = counts("RMSNorm, normalized_shape", normalized_shape, rank)
         self.axes = tuple(range(-rank, 0))
         self.eps = None if eps is None else number_within("RMSNorm, eps", eps, 0.0)
-        elementwise_affine = flag(elementwise_affine, "RMSNorm, elementwise_affine")
+        elementwise_affine = switch(elementwise_affine, "RMSNorm, elementwise_affine")
         self.elementwise_affine = elementwise_affine
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         placed(self, device, dtype)
@@ -263,9 +263,9 @@ class GroupNorm(Module):
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps = number_within("GroupNorm, eps", eps, 0.0)
-        affine = self.affine = flag(affine, "GroupNorm, affine")
+        affine = self.affine = switch(affine, "GroupNorm, affine")
         self.weight = Tensor.ones(num_channels) if affine else None
-        both = flag(bias, "GroupNorm, bias") and affine
+        both = switch(bias, "GroupNorm, bias") and affine
         self.bias = Tensor.zeros(num_channels) if both else None
         placed(self, device, dtype)
 

@@ -17,7 +17,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import repeated, whole
-from frontend.arguments.conversion import flag, number
+from frontend.arguments.conversion import number, switch
 from frontend.nn.checks import choice, count, counts, layer_input
 from frontend.nn.module import Module, wide
 from frontend.ops.resizing import MODES, binned
@@ -40,7 +40,7 @@ class _Pool(Module):
         self.stride = kernel_size if stride is None else stride
         counts(f"{kind}, stride", self.stride, self.rank)
         repeated(padding, self.rank, f"{kind}, padding")
-        self.padding, self.ceil_mode = padding, flag(ceil_mode, f"{kind}, ceil_mode")
+        self.padding, self.ceil_mode = padding, switch(ceil_mode, f"{kind}, ceil_mode")
 
     def _each(self, value: Sizes) -> tuple[int, ...]:
         return repeated(value, self.rank, type(self).__name__)
@@ -69,7 +69,7 @@ class _MaxPool(_Pool):
         self._set(kernel_size, stride, padding, ceil_mode)
         counts(f"{type(self).__name__}, dilation", dilation, self.rank)
         self.dilation = dilation
-        self.return_indices = flag(return_indices, f"{type(self).__name__}, return_indices")
+        self.return_indices = switch(return_indices, f"{type(self).__name__}, return_indices")
 
     def forward(self, x: Tensor) -> Any:
         """Return (..., *sizes) of (..., *spatial), with `return_indices` a pair (values, indices)."""
@@ -98,7 +98,7 @@ class _AvgPool(_Pool):
     ) -> None:
         self._set(kernel_size, stride, padding, ceil_mode)
         self.divisor_override = divisor_override
-        self.count_include_pad = flag(count_include_pad, f"{type(self).__name__}, count_include_pad")
+        self.count_include_pad = switch(count_include_pad, f"{type(self).__name__}, count_include_pad")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (..., *sizes) of (..., *spatial)."""
@@ -155,7 +155,7 @@ class _AdaptiveMax(_Adaptive):
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
         super().__init__(output_size)
-        self.return_indices = flag(return_indices, f"{type(self).__name__}, return_indices")
+        self.return_indices = switch(return_indices, f"{type(self).__name__}, return_indices")
 
     def forward(self, x: Tensor) -> Any:
         """Return (..., *sizes) of (..., *spatial), with `return_indices` a pair (values, indices)."""
@@ -259,7 +259,8 @@ class Upsample(Module):
         for n in given:
             count("Upsample, size", n)
         self.size, self.mode = size, choice("Upsample, mode", mode, MODES)
-        self.align_corners = None if align_corners is None else flag(align_corners, "Upsample, align_corners")
+        aligned = "Upsample, align_corners"
+        self.align_corners = None if align_corners is None else switch(align_corners, aligned)
         self.recompute_scale_factor = recompute_scale_factor
         if isinstance(scale_factor, (tuple, list)):
             self.scale_factor: Any = tuple([float(number(n, _FACTOR)) for n in scale_factor])

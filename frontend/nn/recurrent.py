@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal, cast
 
-from frontend.arguments.conversion import flag
+from frontend.arguments.conversion import switch
 from frontend.arguments.settings import number_within
 from frontend.evaluation.modes import lowered
 from frontend.nn.checks import choice, count, count_of_layers, layer_input, placed
@@ -100,7 +100,7 @@ class _Cell(Module):
         self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size), n
         self.weight_ih = _weight(self.gates * n, input_size, hidden=n)
         self.weight_hh = _weight(self.gates * n, n, hidden=n)
-        bias = flag(bias, f"{kind}, bias")
+        bias = switch(bias, f"{kind}, bias")
         self.bias_ih = _weight(self.gates * n, hidden=n) if bias else None
         self.bias_hh = _weight(self.gates * n, hidden=n) if bias else None
         placed(self, device, dtype)
@@ -209,9 +209,10 @@ class _Recurrent(Module):
         n = count(f"{kind}, hidden_size", hidden_size)
         self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size), n
         self.num_layers = count_of_layers(f"{kind}, num_layers", num_layers)
-        self.bias, self.batch_first = flag(bias, f"{kind}, bias"), flag(batch_first, f"{kind}, batch_first")
+        self.bias = switch(bias, f"{kind}, bias")
+        self.batch_first = switch(batch_first, f"{kind}, batch_first")
         self.dropout = number_within(f"{kind}, dropout", dropout, 0.0, math.nextafter(1.0, 2.0))
-        self.bidirectional = flag(bidirectional, f"{kind}, bidirectional")
+        self.bidirectional = switch(bidirectional, f"{kind}, bidirectional")
         self.endings = ("", "_reverse") if bidirectional else ("",)
         rows = self.gates * n
         for layer in range(num_layers):

@@ -311,6 +311,10 @@ def test_layers_take_the_further_arguments_of_pytorch():
     assert nn.Upsample(scale_factor=1.5, recompute_scale_factor=True)(x[..., :3]).shape == (1, 1, 7, 4)
     assert nn.MSELoss(size_average=False)(x, x + 1).item() == 30
     assert nn.CrossEntropyLoss(reduce=False)(x[0, 0], Tensor([0, 1, 2, 3, 4])).shape == (5,)
+    assert nn.Linear(2, 3, 1).bias is not None  # type: ignore[arg-type]
+    assert nn.Conv2d(1, 2, 1, bias=0).bias is None  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="Linear, bias: wanted True or False, saw 2"):
+        nn.Linear(2, 3, 2)  # type: ignore[arg-type]
     with pytest.raises(NotImplementedError, match="antialias is not supported\nhint: mode='area'"):
         F.interpolate(x, 3, mode="bilinear", antialias=True)
 

@@ -197,6 +197,10 @@ def test_layers_compute_in_sixteen_bits_inside_autocast():
     assert layer.weight.grad.dtype is dtypes.float32
     with nn.amp.autocast(enabled=False):
         assert layer(x).dtype is dtypes.float32
+    with frontend.autocast("cuda", enabled=False):  # also without a GPU
+        assert layer(x).dtype is dtypes.float32
+    with pytest.raises(UsageError, match="cudo"), frontend.autocast("cudo", enabled=False):
+        pass
     with pytest.raises(UsageError, match="float16 or bfloat16"), nn.amp.autocast("float32"):
         pass
 

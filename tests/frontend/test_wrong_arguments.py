@@ -266,6 +266,8 @@ def test_lists_of_parameters_refuse_other_values():
         nn.ParameterDict([1.0])
     assert nn.ParameterList([[1.0, 2.0]])[0].requires_grad
     assert nn.ParameterDict({"a": [1.0]})["a"].shape == (1,)
+    nested = nn.ParameterList([nn.ParameterList([Tensor.ones(2)]), nn.ParameterDict({"a": nn.Tanh()})])
+    assert [name for name, _ in nested.named_parameters()] == ["0.0"]
 
 
 def test_stores_raise_hcq_errors():
