@@ -10,6 +10,7 @@ Not here: the dtypes of kernels (`compiler.dtype`).
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple
 
 from compiler.dtype import DType, by_name, dtypes, promote
@@ -47,6 +48,16 @@ class FloatInfo(NamedTuple):
     """The least finite number, -max."""
     smallest_normal: float
     dtype: DType
+
+    @property
+    def tiny(self) -> float:
+        """PyTorch's name of `smallest_normal`."""
+        return self.smallest_normal
+
+    @property
+    def resolution(self) -> float:
+        """A unit of the last decimal digit of 1 that is kept, in PyTorch: 1e-6 of float32."""
+        return 10.0 ** math.ceil(math.log10(self.eps))
 
 
 class IntegerInfo(NamedTuple):

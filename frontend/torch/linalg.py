@@ -49,8 +49,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Info(NamedTuple):
+class Solved(NamedTuple):
     result: Tensor
+    info: Tensor
+
+
+class Inverse(NamedTuple):
+    inverse: Tensor
+    info: Tensor
+
+
+class Root(NamedTuple):
+    L: Tensor
     info: Tensor
 
 
@@ -283,14 +293,14 @@ def _first(wrong: Tensor) -> Tensor:
     return wrong.any(-1).where(wrong.cast("int32").argmax(-1) + 1, 0).cast("int32")
 
 
-def _ex(name: str, compute: Any, wrong: Any, check_errors: bool) -> _Info:
+def _info(name: str, wrong: Any, check_errors: bool) -> Tensor:
     info = _first(wrong)
     if check_errors and info.any().item():
         raise LinAlgError(f"{name}: pivot {info.max().item()} of a matrix is 0 or not positive")
-    return _Info(compute(), info)
+    return info
 
 
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solved:  # noqa: N803 - as above
     """Return the solution of A @ X = B, without `left` of X @ A = B, and the number of a pivot that is 0.
 
     Raises `LinAlgError` for a singular matrix with `check_errors` alone; else the result is not finite.
@@ -298,13 +308,14 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     pivots = _eliminated(A)[0].diagonal(0, -2, -1)
     a, b = (A, B) if left else (A.adjoint(), B.adjoint())
     found = decompositions.solution(a, b)
-    return _ex("solve_ex", lambda: found if left else found.adjoint(), pivots == 0, check_errors)
+    return Solved(found if left else found.adjoint(), _info("solve_ex", pivots == 0, check_errors))
 
 
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:  # noqa: N803 - as above
     """Return the inverse, and the number of a pivot that is 0; errors as `solve_ex`."""
     pivots = _eliminated(A)[0].diagonal(0, -2, -1)
-    return _ex("inv_ex", lambda: decompositions.inverted(A), pivots == 0, check_errors)
+    info = _info("inv_ex", pivots == 0, check_errors)
+    return Inverse(decompositions.inverted(A), info)
 
 
 class LUFactorEx(NamedTuple):
@@ -319,17 +330,17 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     """Return `lu_factor`, and the number of a pivot that is 0; errors as `solve_ex` and `lu_factor`."""
     found = lu_factor(A, pivot=pivot)
     zero = found.LU.detach().diagonal(0, -2, -1) == 0
-    return LUFactorEx(*found, _ex("lu_factor_ex", lambda: found.LU, zero, check_errors).info)
+    return LUFactorEx(*found, _info("lu_factor_ex", zero, check_errors))
 
 
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> _Info:  # noqa: N803 - as above
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Root:  # noqa: N803 - as above
     """Return the factor of `cholesky`, and the order of the first minor that is not positive.
 
     Raises `LinAlgError` for such a matrix with `check_errors` alone; else the factor has NaN.
     """
     root = decompositions.cholesky_root(A, upper)
     good = root.detach().diagonal(0, -2, -1) > 0
-    return _ex("cholesky_ex", lambda: root, ~good, check_errors)
+    return Root(root, _info("cholesky_ex", ~good, check_errors))
 
 
 def cond(A: Tensor, p: Any = None) -> Tensor:  # noqa: N803 - as above

@@ -195,7 +195,7 @@ def test_two_arrays_promote_by_dtype_alone():
 @pytest.mark.parametrize("name", ["float32", "float64"])
 def test_limits_of_floats_are_those_of_numpy(name: str):
     mine, theirs = xp.finfo(getattr(xp, name)), np.finfo(name)
-    for limit in ("bits", "eps", "max", "min", "smallest_normal"):
+    for limit in ("bits", "eps", "max", "min", "smallest_normal", "tiny", "resolution"):
         assert getattr(mine, limit) == getattr(theirs, limit)
 
 

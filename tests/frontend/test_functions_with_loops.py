@@ -44,6 +44,8 @@ def test_factors_multiply_to_the_matrix(shape: tuple[int, ...]):
 def test_numbers_of_pivots_that_are_not_good():
     singular = Tensor([[1.0, 2.0], [2.0, 4.0]])
     assert torch.linalg.inv_ex(singular).info.item() == 2
+    assert torch.linalg.inv_ex(torch.eye(2) * 2).inverse.tolist() == [[0.5, 0.0], [0.0, 0.5]]
+    assert torch.linalg.cholesky_ex(torch.eye(2) * 4).L.tolist() == [[2.0, 0.0], [0.0, 2.0]]
     assert torch.linalg.solve_ex(torch.eye(2), singular).info.item() == 0
     assert torch.linalg.cholesky_ex(Tensor([[1.0, 0.0], [0.0, -1.0]])).info.item() == 2
     with pytest.raises(UsageError, match="pivot 2 of a matrix"):
