@@ -17,6 +17,7 @@ from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import ALIASES
 from frontend.arguments.checks import axes_of
+from frontend.device import DeviceName, device_name
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import convert, coordinate, number_like, spread
 from frontend.evaluation.trace import apply, composite
@@ -102,9 +103,9 @@ class SymbolicTensor:
         return found
 
     @property
-    def device(self) -> str:
-        """The name of the device."""
-        return str(self.whole.expr.device)
+    def device(self) -> DeviceName:
+        """The name of the device, as a tensor's."""
+        return device_name(self.whole.expr.device)
 
     @property
     def ndim(self) -> int:

@@ -108,6 +108,7 @@ def test_a_device_is_a_string_with_type_and_index():
         found = torch.zeros(1, device=name).device
         copied = pickle.loads(pickle.dumps(found))
         assert (found, found.type, found.index, copied.type) == (name, kind, index, kind)
+    assert torch.zeros(2)[: torch.Variable("n", 1, 2).bind(1)].device.type == torch.zeros(2).device.type
 
 
 def test_a_dtype_says_what_numbers_it_has():
