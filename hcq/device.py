@@ -298,8 +298,8 @@ class Device:
         """Return a new signal with the value `value`.
 
         `host_set` allows the host to set it; otherwise only queues do. `label` names it in errors. `shared`:
-        other processes may use it too (`Signal.export`), and set it like the host; it starts at 0, and its
-        page stays mapped until the process ends. It is freed with its last reference.
+        other processes may use it too (`Signal.export`), and set it like the host; it starts at 0. It is
+        freed with its last reference; a shared page and its descriptor when one is shared next.
 
         Raises `UsageError` for a closed device and a value that 64 bits cannot hold, `DeviceFault` after a
         fault, `OutOfMemoryError` when there is no memory for its slot, `OSError` when Linux gives no file for

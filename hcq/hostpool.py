@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import threading
+import weakref
 from typing import Protocol
 
 from hcq.errors import UsageError
@@ -69,7 +70,10 @@ class HostMapping(Protocol):
 
 
 class HostPool:
-    """Slots of `slot_bytes` bytes, zeroed when taken. Freed slots are reused; memory is never unmapped.
+    """Slots of `slot_bytes` bytes, zeroed when taken. Freed slots are reused; their memory stays mapped.
+
+    Memory that processes share is unmapped when its slot has no reference: at the next call of `share`,
+    `attach` or `detach`.
 
     Thread-safe. Taking and freeing a slot hold no lock, so that a finaliser may free one at any time; growing
     and attaching do.
@@ -81,6 +85,8 @@ class HostPool:
         self._free: list[Slot] = []
         self._chunks: list[tuple[mmap.mmap, int]] = []
         """(memory, its address) of each chunk."""
+        self._shared: dict[int, weakref.ref[memoryview]] = {}
+        """Address of each shared chunk -> its elements, which its signal refers to."""
         self._attached: list[HostMapping] = []
 
     def take(self) -> Slot:
@@ -99,6 +105,7 @@ class HostPool:
     def attach(self, device: HostMapping) -> None:
         """Map the pool, now and as it grows, into a device. A failure maps nothing."""
         with self._lock:
+            self._unmap_unused()
             mapped: list[tuple[int, int]] = []
             try:
                 for chunk, va in self._chunks:
@@ -122,12 +129,24 @@ class HostPool:
             self._attached.remove(device)
             for chunk, va in self._chunks:
                 device.unmap_host(va, len(chunk))
+            self._unmap_unused()
 
     def share(self, fd: int) -> Slot:
         """Map shared memory into all devices, and return its first slot, with its contents."""
         with self._lock:
+            self._unmap_unused()
             words, va = self._map(fd, file_size(fd))
+            self._shared[va] = weakref.ref(words)
         return words, 0, va, []
+
+    def _unmap_unused(self) -> None:
+        """Unmap shared chunks whose signals are gone. The lock is held."""
+        for chunk, va in tuple(self._chunks):
+            if va in self._shared and self._shared[va]() is None:
+                del self._shared[va]
+                self._chunks.remove((chunk, va))
+                for device in self._attached:
+                    device.unmap_host(va, len(chunk))
 
     def written(self, va: int) -> None:
         """Wake all waiters for the slot at `va`, which the host wrote."""
