@@ -112,10 +112,8 @@ class Captured:
     """Memory of outside tensors that the executable uses."""
     writes: bool
     """Whether anything is assigned to."""
-    checks: Sequence[tuple[Checks, list[hcq.Buffer]]] = ()
-    """(checks, buffers of the capture) that validation makes of arguments and fixed memory."""
-    arguments: Sequence[hcq.Buffer] = ()
-    """The buffers that the arguments had in the capture."""
+    checks: Sequence[tuple[Checks, list[hcq.Buffer | int | None]]] = ()
+    """(checks, fixed memory, indices of arguments, and None for what is not read) of validation."""
     assembly: Assembly | None = None
     """The work of the executable, from which it is written to a file; None: there is no work."""
     plain: TensorExpr | None = None
@@ -210,13 +208,11 @@ class Captured:
 
         Raise if one is wrong.
         """
-        now = {b: t.leaves[0] for b, t in zip(self.arguments, tensors, strict=True)}
-        verify_all(
-            [
-                (checks, tuple([now[b] if b in now else Leaf(b) for b in buffers]))
-                for checks, buffers in self.checks
-            ]
-        )
+
+        def leaf(found: Any) -> Leaf:
+            return tensors[found].leaves[0] if isinstance(found, int) else Leaf(found)
+
+        verify_all([(checks, tuple(map(leaf, memory))) for checks, memory in self.checks])
 
     def check_arguments(self, tensors: Sequence[Tensor]) -> None:
         """Raise `UsageError` for an argument that shares memory with another use of it, which is ambiguous.

@@ -25,7 +25,7 @@ import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.cache import compiler_digest
 from compiler.compile import compile_many
@@ -331,7 +331,6 @@ class _Reader:
             fixed=frozenset(self.fixed.values()),
             writes=bool(facts["writes"]),
             checks=[(Unsaved([]), [])] if facts["checks"] else (),
-            arguments=cast("list[hcq.Buffer]", list(range(len(facts["expect"])))),  # keys of `checks` alone
             assembly=work,
             partial=any(kernel.partial for kernel in kernels),
         )

@@ -217,8 +217,7 @@ def captured_form(
         assigned=[i for i in inputs if arguments[i] in written],
         fixed=frozenset(fixed.values()),
         writes=bool(capture.states),
-        checks=_checks(capture, {*arguments, *fixed.values()} - set(capture.states)),
-        arguments=arguments,
+        checks=_checks(capture, arguments, set(fixed.values())),
         assembly=work if kernels else None,
         partial=any(kernel.partial for kernel in kernels),
         modes=capture.modes,
@@ -239,14 +238,22 @@ def _device(capture: Capture, stand_ins: list[Tensor], who: str) -> TensorDevice
     return Device[devices.pop()] if devices else Device[Device.DEFAULT]
 
 
-def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list[hcq.Buffer]]]:
-    """Return (checks, input buffers of the launch) of the checks that depend only on buffers of `known`."""
-    found: list[tuple[Checks, list[hcq.Buffer]]] = []
+def _checks(
+    capture: Capture, arguments: list[hcq.Buffer], fixed: set[hcq.Buffer]
+) -> list[tuple[Checks, list[hcq.Buffer | int | None]]]:
+    """Return `Captured.checks`: those that depend only on arguments and fixed memory not assigned to.
+
+    Memory of the capture, which ran on copies of the arguments, is not kept.
+    """
+    found: list[tuple[Checks, list[hcq.Buffer | int | None]]] = []
+    known: dict[hcq.Buffer, hcq.Buffer | int] = {b: b for b in fixed}
+    known |= {b: i for i, b in enumerate(arguments)}
+    known = {b: x for b, x in known.items() if b not in capture.states}
     for plan, inputs, _ in capture.steps:
         limits = None if plan is None else plan.limits
         part = None if limits is None else limits.over([i for i, b in enumerate(inputs) if b in known])
         if part is not None:
-            found.append((part, inputs))
+            found.append((part, [known.get(b) for b in inputs]))
     return found
 
 
