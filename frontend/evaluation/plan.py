@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -47,6 +48,8 @@ class _CaptureOfThread(threading.local):
     """What a capture would have refused, in the first call of a compiled function; None outside of one."""
     draws: list[Any] | None = None
     """The random draws of a call whose expression is recorded (`frontend.capture.histories`)."""
+    plans: dict[Any, None] | None = None
+    """The keys of the plans that were added in a block of `PLANS.noted`; None outside of one."""
 
 
 CAPTURE: Final = _CaptureOfThread()
@@ -145,6 +148,8 @@ class Plans:
         """
         self.remove(key)
         size = plan.nbytes
+        if CAPTURE.plans is not None:
+            CAPTURE.plans[key] = None
         self._kept[key] = plan, drop, size
         self.nbytes += size
         self._added += 1
@@ -161,6 +166,24 @@ class Plans:
         found = self._kept.pop(key, None)
         if found is not None:
             self.nbytes -= found[2]
+
+    @staticmethod
+    @contextmanager
+    def noted(keys: dict[Any, None]) -> Iterator[None]:
+        """Add the keys of the plans that this thread makes in the block, for `evict`; needs no `LOCK`."""
+        before, CAPTURE.plans = CAPTURE.plans, keys
+        try:
+            yield
+        finally:
+            CAPTURE.plans = before
+
+    def evict(self, keys: dict[Any, None]) -> None:
+        """Evict plans that are not needed again, as their launches were captured; clear the keys."""
+        for key in keys:
+            if (found := self._kept.get(key)) is not None:
+                self.remove(key)
+                found[1](key)
+        keys.clear()
 
     def drop(self, device: str) -> None:
         """Evict all plans of a device."""

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from compiler.dtype import dtypes
-from frontend.autograd.grad_modes import no_grad
 from frontend.capture.jit import TinyJit
 from frontend.llm.model import CHUNKS, LEAST_SLOTS, Session
 from frontend.tensor import Tensor
@@ -131,6 +130,10 @@ class RunningBatch:
             self._closed = True
             self._changed.notify()
         self._thread.join()
+        each = [session for found in self._sessions.values() for session in found[:2]]
+        self._sessions.clear()  # the graph that copies a row uses both caches
+        for session in each:
+            session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -214,8 +217,7 @@ class RunningBatch:
         one.ids[0, :first] = 0
         for at, count in one.chunks(first, batch.end - 1):
             one.run(at, count, scored=count == 1)
-        with no_grad():
-            copy(Tensor([row], dtype=dtypes.int32, device=self.model.decoder.device).realize())
+        batch.call(copy, Tensor([row], dtype=dtypes.int32, device=self.model.decoder.device).realize())
 
     def _step(self) -> None:
         """Run a token of each row, and put the ids that follow."""

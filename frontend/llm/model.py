@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frontend.autograd.grad_modes import no_grad
 from frontend.capture.jit import TinyJit
+from frontend.device import LOCK, Device
+from frontend.evaluation.plan import PLANS
 from frontend.llm.block import KeyValueCache
 from frontend.llm.sampling import Sampling
 from frontend.tensor import Tensor
@@ -40,7 +42,11 @@ class Session:
         import numpy as np  # noqa: PLC0415 - only where models run
 
         self.decoder, self.batch, self.slots = decoder, batch, slots
-        self.cache = KeyValueCache(decoder.d, batch, slots, decoder.device)
+        self._plans: dict[Any, None] = {}
+        """Keys of the plans of calls that are not captured yet."""
+        self._memory = Device[decoder.device].hcq
+        with PLANS.noted(self._plans):
+            self.cache = KeyValueCache(decoder.d, batch, slots, decoder.device)
         self.graphs: dict[tuple[int, bool], TinyJit[Any, Any]] = {}
         """(tokens, whether logits are wanted) -> the graph."""
         self.ids = np.zeros((batch, slots), np.int32)
@@ -62,9 +68,34 @@ class Session:
         slot = Variable(f"slot{tokens}", 0, self.slots - tokens).bind(at, device=device)
         ids = Tensor(self.ids[:, at : at + tokens].copy(), device=device).realize()
         starts = Tensor(self.starts.copy(), device=device).realize()
-        with no_grad():
-            found: Tensor | None = graph(ids, slot, starts)
+        found: Tensor | None = self.call(graph, ids, slot, starts)
         return found
+
+    def call(self, graph: TinyJit[Any, Any], *args: Any) -> Any:
+        """Call a graph that uses the cache. Once it is captured, drop what only the calls before need."""
+        with no_grad():
+            replays = graph.captured is not None
+            if replays:
+                return graph(*args)
+            with PLANS.noted(self._plans):
+                found = graph(*args)
+                Tensor.realize(*self.cache.keys, *self.cache.values, *([] if found is None else [found]))
+        if graph.captured is not None:
+            self._release()
+        return found
+
+    def _release(self) -> None:
+        """Drop the plans of the calls so far, and return memory without a buffer to the driver."""
+        with LOCK:
+            PLANS.evict(self._plans)
+        if self._memory.refusal is None:  # open, and not after a fault
+            self._memory.trim()
+
+    def close(self) -> None:
+        """Free the cache and the graphs; the session is not used any more."""
+        self.graphs.clear()
+        self.cache.keys, self.cache.values = [], []
+        self._release()
 
     def begin(self, prompts: Sequence[Sequence[int]], spare: int) -> int:
         """Put prompts into the slots, so that all end in the same one; return the first slot to run.
@@ -156,7 +187,7 @@ class LanguageModel:
             found = session.run(at, tokens, scored=True)
             assert found is not None  # scored
             parts.append(found[0])
-        self._idle = session
+        self._keep(session)
         whole = parts[0].cat(*parts[1:], axis=0) if len(parts) > 1 else parts[0]
         return whole[whole.shape[0] - len(prompt) :]
 
@@ -241,7 +272,14 @@ class LanguageModel:
                 session.end += 1
                 yield tokens
         finally:
-            self._idle = session
+            self._keep(session)
+
+    def _keep(self, session: Session) -> None:
+        """Make a session the idle one; close the one that another generation left."""
+        with self._lock:
+            other, self._idle = self._idle, session
+        if other is not None:
+            other.close()
 
     def _session(self, batch: int, tokens: int) -> Session:
         """Return a session with slots for some tokens: the idle one if it fits, which is then in use."""
@@ -249,6 +287,8 @@ class LanguageModel:
         with self._lock:
             session, self._idle = self._idle, None
         if session is None or session.batch != batch or session.slots < wanted:
+            if session is not None:
+                session.close()
             slots = max(LEAST_SLOTS, 1 << (wanted - 1).bit_length())
             session = Session(self.decoder, batch, slots)
         return session
