@@ -19,7 +19,7 @@ from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, Rebound, T, TensorBase
 from frontend.evaluation.expr import PARAM, Leaves, Part, TensorExpr
 from frontend.evaluation.gradient_state import wanting, written_since
-from frontend.evaluation.history import between, flowing_of, readable, realize_for_reading
+from frontend.evaluation.history import between, flowing_of, readable, realize_for_reading, realize_grouped
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_one
 from frontend.evaluation.refresh import refresh
@@ -107,6 +107,7 @@ def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
     is returned to be realized.
     """
     with LOCK:
+        realize_grouped(t)
         if not t.expr.dtype.is_float:
             return t, None
         if t.recipe.__class__ is Rebound:

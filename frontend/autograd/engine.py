@@ -34,12 +34,13 @@ from frontend.evaluation.gradient_state import (
     MARKED,
     depend,
     grad_from_outside,
+    group,
     hooked,
     state_of,
     wanting,
     written_since,
 )
-from frontend.evaluation.history import Node, between, sources
+from frontend.evaluation.history import Node, between, realize_written, sources
 from frontend.evaluation.modes import GRAD, PRECISION, changed
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
@@ -100,6 +101,7 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
     for t in targets:
         tensor(t, "gradient, targets", self)
     found = gradients_or_none(self, targets, gradient)
+    group(found)
     for i, (g, t) in enumerate(zip(found, targets, strict=True)):
         if g is None:
             raise UsageError(
@@ -131,6 +133,7 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
             f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
     with LOCK:
+        realize_written(self)
         _refreshed(self)
         moved, precision = behind(self.leaves), PRECISION[:]
         PRECISION.clear()  # gradients are computed in the dtypes of the operands
@@ -358,6 +361,7 @@ def backward(
 
 def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBase]:
     """Add the gradients; return the tensors that got one."""
+    realize_written(self)
     _refreshed(self)
     e = self.expr
     moved = behind(self.leaves)
@@ -381,6 +385,7 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
             f"backward of {described(self)}: it depends on no tensor with requires_grad\n"
             "hint: make one with requires_grad=True, or set it, before computing with it"
         )
+    group(found)  # for hooks
     for t, g in zip(targets, found, strict=True) if ANOMALY[0] else ():
         known: Any = g
         if known is not None and known.isnan().any().item():
@@ -416,4 +421,6 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
         state_of(self).past = KeptHistory.SPENT
     elif self.leaves[0].origin is not None and self.leaves[0].origin.read:
         self.leaves[0].origin = self.leaves[0].origin.after()
-    return [t for t, g in zip(targets, found, strict=True) if g is not None]
+    changed_ones = [t for t, g in zip(targets, found, strict=True) if g is not None]
+    group([self, *[state_of(t).value for t in changed_ones]])
+    return changed_ones

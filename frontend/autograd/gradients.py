@@ -12,6 +12,7 @@ from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import flag
 from frontend.autograd.engine import gradients_or_none
 from frontend.evaluation.constants import stopped
+from frontend.evaluation.gradient_state import group
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
         raise UsageError(
             f"grad: no output depends on input {missing[0]}\nhint: allow_unused=True gives None for it"
         )
-    return tuple(found if create_graph else [g if g is None else stopped(g) for g in found])
+    found = found if create_graph else [g if g is None else stopped(g) for g in found]
+    group(found)
+    return tuple(found)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -67,7 +67,7 @@ class KeptHistory(Enum):
 class GradientState:
     """The gradient state of a tensor: whether it requires a gradient, and the gradient."""
 
-    __slots__ = ("after", "hooks", "of", "parameter", "past", "used", "value", "wanted")
+    __slots__ = ("after", "group", "hooks", "of", "parameter", "past", "used", "value", "wanted")
 
     def __init__(self) -> None:
         self.wanted: bool | None = None
@@ -85,6 +85,8 @@ class GradientState:
         """What `backward` calls with the gradient, by number of registration."""
         self.after: dict[int, Callable[[Any], Any]] = {}
         """What `backward` calls with the tensor once its gradient was added."""
+        self.group: list[weakref.ref[TensorBase]] = []
+        """The gradients of one `backward` with its tensor, computed together when the host reads one."""
 
 
 Family = deque["weakref.ref[TensorBase]"]

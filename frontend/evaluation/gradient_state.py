@@ -13,13 +13,15 @@ from typing import Any, Final, Self
 
 from compiler.ir.ops import Ops
 from frontend.arguments.conversion import flag, shown
-from frontend.evaluation.base import GradientState, Rebound, T, TensorBase
+from frontend.device import LOCK
+from frontend.evaluation.base import EPOCH, GradientState, Rebound, T, TensorBase
 from frontend.evaluation.constants import ruled
 from frontend.evaluation.expr import PARAM, STOP, VERSION, Leaves, join
 from frontend.evaluation.modes import GRAD, Modes, changed, read
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many
+from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import Leaf
 from frontend.evaluation.trace import apply, become, make, method, traced
 from hcq.errors import UsageError, UsageTypeError
@@ -30,6 +32,8 @@ _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 
 AFTER_BACKWARD: Final[list[Callable[[Sequence[TensorBase]], None]]] = []
 """Callbacks with the tensors to which a `backward` gave gradients, called at its end."""
+GROUPED: Final = [False]
+"""Whether gradients were taken: there may be groups."""
 MARKED: Final = [False]
 """Whether a module with hooks of its gradients was called; see `frontend.autograd.hooks`."""
 _FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
@@ -149,6 +153,21 @@ def state_of(t: TensorBase) -> GradientState:
         return t.state
 
 
+def group(tensors: Sequence[TensorBase | None]) -> None:
+    """Let the host's first read of one of these tensors compute all that are still referenced."""
+    found = [t for t in tensors if t is not None]
+    refs: list[weakref.ref[TensorBase]] = [weakref.ref(t) for t in found]
+    for t in found:
+        state_of(t).group = refs
+    GROUPED[0] = True
+
+
+def group_of(t: TensorBase | None) -> list[TensorBase]:
+    """Return the tensors of the group of a tensor that are still referenced; [] if it is in none."""
+    found = [ref() for ref in t.state.group] if t is not None and hasattr(t, "state") else []
+    return [m for m in found if m is not None]
+
+
 def grad_of(t: TensorBase) -> TensorBase | None:
     """Return the gradient of a tensor, None if there is none."""
     try:
@@ -163,10 +182,17 @@ def depend(modes: Modes, t: TensorBase) -> None:
 
 
 def grad_for_step(t: TensorBase) -> TensorBase | None:
-    """Return the gradient of a tensor, None if there is none; a capture under way records the dependence."""
+    """Return the gradient of a tensor, None if there is none; a capture under way records the dependence.
+
+    Outside of captures a gradient that was clipped is rebuilt after its norm was read.
+    """
+    found = grad_of(t)
     if CAPTURE.now is not None:
         read((GRAD, id(t)), f"the gradient of {described(t)}", t, grad_of)
-    return grad_of(t)
+    elif found is not None and found.epoch != EPOCH[0] and USES.now is None:
+        with LOCK:
+            refresh(found)
+    return found
 
 
 def grad_from_outside(t: TensorBase) -> TensorBase | None:

@@ -34,11 +34,12 @@ from frontend.evaluation.expr import (
     TensorExpr,
     inside,
 )
-from frontend.evaluation.gradient_state import anyone, wanting, wants, written_since
+from frontend.evaluation.gradient_state import GROUPED, anyone, group_of, wanting, wants, written_since
 from frontend.evaluation.plan import CAPTURE, aliased, refuse
-from frontend.evaluation.realize import check_concrete, realize_many, realize_one
-from frontend.evaluation.refresh import refresh
+from frontend.evaluation.realize import check_concrete, pending, realize_many, realize_one
+from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
+from frontend.evaluation.trace import CUT, become
 
 Node = tuple[TensorExpr, Leaves]
 """An expression and its leaves: a node of the graph that gradients are taken of."""
@@ -51,8 +52,9 @@ OPAQUE: Final = frozenset({STOP, LIMIT, Ops.BITCAST, Ops.FLOORDIV, Ops.MOD})
 def realize_for_reading(t: TensorBase) -> None:
     """Compute a pending tensor so that its value can be read, keeping its history for gradients.
 
-    Raises as `realize_one`.
+    What `realize_grouped` computes is computed with it. Raises as `realize_one`.
     """
+    realize_grouped(t)
     if not anyone() or not t.expr.dtype.is_float:
         realize_one(t)
         return
@@ -73,6 +75,69 @@ def realize_beside(tensors: Sequence[TensorBase], others: Sequence[TensorBase]) 
         realize_many([*tensors, *others])
         for read in reads:
             read.done()
+
+
+def realize_grouped(t: TensorBase) -> None:
+    """Compute a tensor that the host reads with its group, or with the groups that it was computed from.
+
+    So the gradients of a `backward`, and the forward pass behind them, are computed once. All pending
+    assignments are computed with them, as by the step of an optimiser. Nothing happens while a captured
+    function is recorded. Raises as `realize_many`.
+    """
+    if not GROUPED[0] or CAPTURE.now is not None or USES.now is not None or t.expr.op is PARAM:
+        return
+    with LOCK:
+        realize_written(t)
+        found = [m for u in _behind(t, ended=True) for m in group_of(u) if m.expr.op is not PARAM]
+        if any(m is not t for m in found):
+            realize_beside((), list({id(u): u for u in (t, *found, *pending())}.values()))
+
+
+def realize_written(t: TensorBase) -> None:
+    """Compute the written tensors with requires_grad that t was computed from; rebuild t from their memory.
+
+    Otherwise each step of a loop that updates parameters itself would extend their expressions. All pending
+    assignments and the last gradients are computed in the same launch. What was computed before a write
+    keeps the old value. Nothing happens while a captured function is recorded, and where t has a history of
+    values that were read before a write. Raises as `realize_many`.
+    """
+    now = GROUPED[0] and CAPTURE.now is None and USES.now is None and t.epoch  # 0: abstract
+    waiting = pending() if now else []
+    ids = {id(p) for p in waiting if wants(p)}
+    if not ids or any(written_since(leaf.origin.leaves) for leaf in behind(t.leaves)):
+        return
+    refresh(t)
+    order = _behind(t)
+    losses = [u.state.of and u.state.of() for u in order if id(u) in ids]
+    if not losses:
+        return
+    cut, CUT[:] = CUT[:], []
+    try:
+        again = [(u, u.recipe, u.recipe[0](*u.recipe[1:])) for u in order if u.recipe.__class__ is tuple]
+        again = [r for r in again if (r[2].expr, r[2].leaves) == (r[0].expr, r[0].leaves)]  # after the write
+        found = [m for loss in losses for m in group_of(loss)]
+        realize_beside((), list({id(u): u for u in (*waiting, *found)}.values()))
+        for u, recipe, _ in again:
+            if u.expr.op is not PARAM:
+                new = recipe[0](*recipe[1:])
+                become(u, new.expr, new.leaves)
+    finally:
+        CUT[:] = cut
+
+
+def _behind(t: TensorBase, *, ended: bool = False) -> list[Any]:
+    """Return t and the pending tensors of its recipe and theirs, oldest first; `ended`: up to groups."""
+    order: dict[int, TensorBase] = {}
+    stack = [t]
+    while stack:
+        u = stack[-1]
+        recipe: Any = u.recipe if u.recipe.__class__ is tuple and not (ended and group_of(u)) else ()
+        found = [p for p in recipe[1:] if p.__class__ is u.__class__ and p.expr.op is not PARAM]
+        further = [p for p in found if id(p) not in order]
+        stack += further
+        if not further:
+            order[id(stack.pop())] = u
+    return list(order.values())
 
 
 class _Reading:

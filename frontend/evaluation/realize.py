@@ -280,7 +280,8 @@ class _Swap:
                 t.recipe = Rebound(None)
                 PENDING.pop(id(t), None)
         for t in self.group:
-            rederive_views(t)
+            if t.recipe.__class__ is Rebound:  # views of others are rebuilt by their recipes
+                rederive_views(t)
 
     def undo(self, error: BaseException) -> None:
         """Restore the tensors.
