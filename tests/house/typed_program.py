@@ -12,6 +12,7 @@ import numpy as np
 
 import hcq
 from frontend import Tensor, TinyJit, Variable, dtypes, nn
+from frontend.device import DeviceName
 from frontend.variable import Bound
 
 
@@ -68,7 +69,8 @@ def values(x: Tensor) -> None:
     """What leaves the device."""
     assert_type(x.numpy(), np.ndarray[Any, Any])
     assert_type(x.shape, tuple[int, ...])
-    assert_type(x.device, str)
+    assert_type(x.device, DeviceName)
+    assert_type(x.device.type, str)
     assert_type(len(x), int)
     assert_type((x > 0).any(), Tensor)
     assert_type(Tensor(np.zeros(3)), Tensor)
