@@ -81,11 +81,11 @@ class Checks:
         return 1.0 if self.emulate is None else EMULATED_PATIENCE
 
     def wait(self, point: Point, *, times: float = 1.0) -> None:
-        """Wait for a submission, at most `times` * `WORK_S`; on an emulated GPU as long as its threads work.
+        """Wait for a submission, at most `times` * `WORK_S`; without a real GPU as long as threads work.
 
         Raises `SignalTimeout`, or `DeviceFault` if the GPU reports a fault.
         """
-        if self.emulate is None:
+        if self.emulate is None and not self.dry:
             point.wait(timeout_s=times * WORK_S)
         else:
             wait_while_threads_work(point)

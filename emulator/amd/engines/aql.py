@@ -124,6 +124,8 @@ class Aql:
     def active(self) -> bool:
         return bool(self._ring.left or self._running or self._barrier)
 
+    unfinished = active
+
     def waits(self) -> list[PacketWait]:
         return self._waits or [core.waiting for core in self._cores if core.waiting is not None]
 

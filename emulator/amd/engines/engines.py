@@ -57,6 +57,10 @@ class PacketEngine(Protocol):
     def active(self) -> bool:
         """Whether packets are left, or one is not complete."""
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether packets with an effect are left: `active` without NOPs that end the ring."""
+
     def waits(self) -> list[PacketWait]:
         """Return the waits of the current packet; empty if it waits for no memory."""
 
@@ -118,6 +122,10 @@ class EngineRun:
     @property
     def busy(self) -> bool:
         return not self._dead and bool(self._engine.active or self._flights.all)
+
+    @property
+    def unfinished(self) -> bool:
+        return not self._dead and bool(self._engine.unfinished or self._flights.all)
 
     @property
     def stuck(self) -> bool:

@@ -419,6 +419,8 @@ class Pm4Queue:
     def active(self) -> bool:
         return self._core.active or self._ring.left > 0
 
+    unfinished = active
+
     def waits(self) -> list[PacketWait]:
         return [] if self._core.waiting is None else [self._core.waiting]
 

@@ -88,6 +88,16 @@ class Sdma:
     def active(self) -> bool:
         return bool(self._frames or self._pending or self.waiting or self._ring.left)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether packets with an effect are left; the host does not await NOPs, which end submissions."""
+        if self._frames or self._pending or self.waiting:
+            return True
+        words, at = self._ring.ahead(), 0
+        while at < len(words) and words[at] & 0xFF == Op.NOP:
+            at += Nop.WORDS + Nop.FIELDS["COUNT"].extract(words[at])
+        return at < len(words)
+
     def waits(self) -> list[PacketWait]:
         return [] if self.waiting is None else [self.waiting]
 

@@ -133,7 +133,7 @@ class AmdMachine(ReportLog):
         self.stopped.pop(queue, None)
         if run is None:
             return
-        if run.busy and queue.active:
+        if run.unfinished and queue.active:
             self.advise(f"{queue.name} was destroyed with work left: {run.at}")
         run.close()
 
@@ -358,6 +358,7 @@ class AmdMachine(ReportLog):
             waits = (
                 f"{run.queue.name} {'' if run.queue.active else '(inactive) '}is at {run.standing()}"
                 for run in self.pending()
+                if run.unfinished
             )
             return texts or tuple(waits)
 

@@ -32,6 +32,10 @@ class QueueRun(ScheduledQueue, Protocol):
         """Whether the queue has packets or work in flight left."""
 
     @property
+    def unfinished(self) -> bool:
+        """Whether packets with an effect or work are left: `busy` without NOPs that end the ring."""
+
+    @property
     def in_background(self) -> bool:
         """Whether a kernel of the queue runs on a thread of its own now."""
 

@@ -83,6 +83,21 @@ def test_polls_timestamps_atomics_and_traps(bench: Callable[..., Bench]) -> None
     assert b.interrupts == [(11, 28)]
 
 
+def test_a_queue_with_nothing_but_nops_left_is_busy_and_finished(bench: Callable[..., Bench]) -> None:
+    b = bench(QueueType.SDMA)
+    b.write(*fence(DATA, 1), 2 << 16, 0, 0, 0)
+    b.ring()
+    while b.get(DATA) == [0]:
+        assert b.run.unfinished
+        b.step()
+    assert (b.run.busy, b.run.unfinished) == (True, False)
+    b.write(*fence(DATA, 2))
+    b.ring()
+    assert b.run.unfinished
+    b.finish()
+    assert (b.run.busy, b.run.unfinished) == (False, False)
+
+
 def test_indirect_packets_run(bench: Callable[..., Bench]) -> None:
     b = bench(QueueType.SDMA)
     b.put(BUFFERS, *padded(*fence(DATA, 4)))

@@ -41,6 +41,7 @@ class Run:
         self.queue, self.notes = queue, notes
         self.values: list[int] = []
         self.busy = self.yielded = self.stuck = self.computing = False
+        self.unfinished = True
         self.at = ""
         self.error: Exception | None = None
 
@@ -445,7 +446,6 @@ def test_a_queue_learns_that_memory_goes_and_that_it_is_destroyed(machine: Calla
     number = caller.queue().queue_id
     memory = caller.memory(PAGE)
     caller.unmap(memory)
-    engines.runs[0].busy = True
     caller.call(Call.DESTROY_QUEUE, kfd.kfd_ioctl_destroy_queue_args, queue_id=number)
     assert engines.notes == [f"gone {memory.va:#x}", "close"]
     assert any("work left" in report.message for report in caller.kernel.reports)
