@@ -32,7 +32,7 @@ class Uvm:
         self._rm = rm
         self._kernel = rm.kernel
         self._uuid = NvProcessorUuid(uuid=uuid)
-        self._peers: set[bytes] = set()
+        self._registered = {uuid}
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             self.fd = open_node(self._kernel, NODE)
@@ -101,15 +101,15 @@ class Uvm:
         self._call(UvmCommand.UVM_UNREGISTER_CHANNEL, layout(**fields))
 
     def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
-        """Map a memory object of another GPU (`uuid`, with the client `owner`) at `va`.
+        """Map a memory object of the client `owner` on the GPU `uuid` at `va`.
 
-        Raises `DriverError` if there is no link between the GPUs. The first call for a GPU registers it here.
-        GPUs with a link by NVLink or BAR1 become peers when both are registered, and then
-        UVM_ENABLE_PEER_ACCESS returns INVALID_DEVICE; other links need this call. Source: uvm_va_space.c,
-        register_gpu_peers, and uvm_gpu.c, uvm_gpu_retain_pcie_peer_access, of open-gpu-kernel-modules
-        595.45.04.
+        Raises `DriverError` if there is no link between the GPUs. The first call for another GPU registers it
+        here; a device that opened the same GPU again needs neither. GPUs with a link by NVLink or BAR1 become
+        peers when both are registered, and then UVM_ENABLE_PEER_ACCESS returns INVALID_DEVICE; other links
+        need this call. Source: uvm_va_space.c, register_gpu_peers, and uvm_gpu.c,
+        uvm_gpu_retain_pcie_peer_access, of open-gpu-kernel-modules 595.45.04.
         """
-        if uuid not in self._peers:
+        if uuid not in self._registered:
             peer = NvProcessorUuid(uuid=uuid)
             unregister = layouts.UVM_UNREGISTER_GPU_PARAMS(gpu_uuid=peer)
             with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ class Uvm:
                 )
                 stack.pop_all()
             self._undo.callback(self._call, UvmCommand.UVM_UNREGISTER_GPU, unregister)
-            self._peers.add(uuid)
+            self._registered.add(uuid)
         self.map(memory, va, size, owner=owner)
 
     def map(self, memory: int, va: int, size: int, *, owner: Rm | None = None) -> None:

@@ -22,12 +22,12 @@ HOST = BufferSpec(place=Place.HOST, host_visible=True)
 
 
 @contextlib.contextmanager
-def pair(link: str = "pcie") -> Iterator[tuple[RecordedKernel, Device, Device]]:
-    """Open two GPUs of a machine that are joined by "pcie", "nvlink", or nothing ("")."""
+def pair(link: str = "pcie", second: int = 1) -> Iterator[tuple[RecordedKernel, Device, Device]]:
+    """Open two GPUs of a machine that are joined by "pcie", "nvlink", or nothing (""); or the first twice."""
     chips = ("sm_90", "sm_90")
     kernel = RecordedKernel(*chips, link=link_of(chips, pcie=link == "pcie") if link else None)
     driver = driver_of(kernel)
-    with Device(driver.open(0, None)) as a, Device(driver.open(1, None)) as b:
+    with Device(driver.open(0, None)) as a, Device(driver.open(second, None)) as b:
         yield kernel, a, b
     assert kernel.held() == {}
     registered, left = (named(kernel.lines, f"UVM_{what}_GPU ") for what in ("REGISTER", "UNREGISTER"))
@@ -55,6 +55,18 @@ def test_video_memory_of_a_peer_is_mapped_at_its_address(link: str):
         more = a.alloc(8 << 20)
         more.map_to(b)
         assert len(named(kernel.lines, "UVM_ENABLE_PEER_ACCESS")) == 1, "a GPU is made a peer once"
+
+
+def test_video_memory_of_a_gpu_that_was_opened_twice_is_mapped_by_both_devices():
+    with pair(second=0) as (kernel, a, b):
+        there, out = a.alloc(4096), b.alloc(4096, HOST)
+        before = len(kernel.lines)
+        there.map_to(b)
+        calls = [line.split()[0] for line in kernel.lines[before:]]
+        assert calls == ["UVM_CREATE_EXTERNAL_RANGE", "UVM_MAP_EXTERNAL_ALLOCATION"]
+        a.compute.submit(a.compute.record().fill(there, 7)).wait(timeout_s=HANG_S)
+        b.copies[0].submit(b.copies[0].record().copy(out, there)).wait(timeout_s=HANG_S)
+        assert bytes(out.host()) == bytes((7, 0, 0, 0)) * 1024
 
 
 def test_video_memory_without_a_link_is_refused_with_the_way_around():
