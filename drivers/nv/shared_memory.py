@@ -80,17 +80,18 @@ class NvSharedMemory:
     def map_peer(self, memory: NvMemory, owner: NvSharedMemory) -> None:
         """Map memory of the GPU of `owner` at the same address, until that GPU frees it.
 
-        Raises `UnsupportedError` if no link allows it.
+        Raises `UnsupportedError` if no link allows it, and for video memory of another emulated machine.
         """
         label = f"{memory.label} of {owner.name}"
+        what = f"{self.name} cannot map {memory.size} bytes of {owner.name}"
+        hint = "hint: copy through host memory (BufferSpec(place=Place.HOST))"
+        if owner.rm.kernel is not self.rm.kernel and not memory.of_process:
+            raise UnsupportedError(f"{what}: the GPUs are in two emulated machines\n{hint}")
         try:
             with self._lock:
                 mine = self._memories.map_peer(memory, owner.rm, owner.gpu.uuid, label=label)
         except DriverError as error:
-            raise UnsupportedError(
-                f"{self.name} cannot map {memory.size} bytes of {owner.name}: {error.call} ended with "
-                f"{error.status_name}\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
-            ) from error
+            raise UnsupportedError(f"{what}: {error.call} ended with {error.status_name}\n{hint}") from error
         owner.lend(memory.va, self, mine)
 
     def lend(self, va: int, peer: NvSharedMemory, mapping: NvMemory) -> None:

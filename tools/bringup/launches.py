@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from drivers.shared.choices import describe
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
-from hcq.errors import HcqError
+from hcq.errors import HcqError, UnsupportedError
 from tools.bringup.checks import Checks, RungError
 from tools.bringup.child import child_command
 from tools.bringup.rung import LAUNCH
@@ -64,13 +64,21 @@ class Launches(Checks, ABC):
     devices: list[Any] = field(default_factory=list[Any])
     """The drivers opened so far, for dumps."""
 
+    @property
     @abstractmethod
-    def opened(self, ring_bytes: int) -> DriverDevice:
-        """Open the driver; `ring_bytes` is as in `device`."""
+    def present(self) -> int:
+        """How many GPUs the kernel driver lists."""
 
-    def device(self, *, ring_bytes: int = 0) -> Device:
-        """Open a device with the complete driver; `ring_bytes` 0 stands for the driver's own size."""
-        driver = self.opened(ring_bytes)
+    @abstractmethod
+    def opened(self, index: int, ring_bytes: int) -> DriverDevice:
+        """Open the driver of a GPU; `ring_bytes` is as in `device`."""
+
+    def device(self, *, index: int | None = None, ring_bytes: int = 0) -> Device:
+        """Open a device with the complete driver.
+
+        `index` None stands for the GPU of the bench, `ring_bytes` 0 for the driver's own size.
+        """
+        driver = self.opened(self.index if index is None else index, ring_bytes)
         device = Device(driver)  # closes the driver where it raises: then there is no evidence to read
         self.devices.append(driver)
         self.stack.callback(device.close)
@@ -206,6 +214,35 @@ def local(bench: Launches) -> Facts:
     # With an odd step each element (i * step) & 1023 is written once, by iteration i.
     bench.check_words(out, [2 * i for i in range(256)] * 256, "memory of threads")
     return {"bytes_per_thread": 4096}
+
+
+def peers(bench: Launches) -> Facts:
+    """29: kernels of this GPU and of another one count in turn, each in video memory of the other GPU."""
+    if bench.present < 2:
+        return {"other GPUs": "none"}
+    number = (bench.index + 1) % bench.present
+    pair = bench.device(), bench.device(index=number)
+    memories, outs = [one.alloc(4096) for one in pair], [one.alloc(4096, HOST) for one in pair]
+    try:
+        for memory, peer in zip(memories, reversed(pair), strict=True):
+            memory.map_to(peer)
+    except UnsupportedError as error:
+        return {"other GPU": number, "no peers": str(error).partition("\n")[0]}
+    programs = [bench.load(one, "count") for one in pair]
+    rounds = bench.repeats
+    point = pair[0].compute.submit(pair[0].compute.record().fill(memories[0], 0))
+    for turn in range(2 * rounds):
+        own, program, queue = turn % 2, programs[turn % 2], pair[turn % 2].compute
+        commands = queue.record().exec(
+            program, program.args(memories[1 - own], memories[own]), groups=(1, 1, 1), threads=(1, 1, 1)
+        )
+        point = queue.submit(commands, after=[point])
+    for one, out, memory in zip(pair, outs, reversed(memories), strict=True):
+        bench.wait(one.copies[0].submit(one.copies[0].record().copy(out, memory), after=[point]))
+    seen = [words(out, 1)[0] for out in outs]
+    want = [2 * rounds - 1, 2 * rounds]
+    bench.check(seen == want, f"two GPUs counted {seen} in memory of each other, not {want}")
+    return {"other GPU": number, "kernels in turn": 2 * rounds}
 
 
 def fresh_after_fault(bench: Launches) -> Facts:

@@ -16,7 +16,6 @@ from drivers.kernel_trace import traced
 from emulator.amd.profiles import SMALL_BAR
 from hcq.errors import DriverError, UnsupportedError
 from tests.drivers.amd.opened import PROFILES, emulated
-from tests.limits import HANG_S
 from tools.bringup import command
 from tools.bringup.amd.bench import Bench
 from tools.bringup.amd.evidence import line, memory
@@ -38,7 +37,7 @@ BY_NUMBER = {rung.number: rung for rung in RUNGS}
 
 def climb(rung: Rung, kernel: HookedKernel, choices: AmdQuirks = DEFAULT) -> Facts:
     """Run one rung; afterwards nothing is held."""
-    bench = Bench(kernel, choices, dry=True, signal_s=HANG_S)
+    bench = Bench(kernel, choices, dry=True, emulate="")
     with bench.stack:
         facts: Facts = rung.run(bench)
     assert kernel.held() == {}

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drivers.amd.layouts.kfd import MemFlags
+from drivers.amd.quirks import DEFAULT
 from drivers.kernel import MAP_ANONYMOUS, MAP_SHARED
 from hcq.device import Device
 from hcq.driver import BufferSpec
 from hcq.errors import UnsupportedError, UsageError
 from tests.drivers.amd.opened import HOST, driver_of, emulated, opened
+from tools.bringup.amd.bench import Bench
+from tools.bringup.checks import REPEATS
+from tools.bringup.launches import peers
 
 if TYPE_CHECKING:
     from tests.support.hooked import HookedKernel
@@ -69,6 +73,17 @@ def test_memory_freed_by_its_owner_leaves_every_gpu():
         with pytest.raises(UsageError, match="was not allocated by amd:0"):
             owner.free(memory)
     assert kernel.held() == {}
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_the_rung_of_two_gpus_counts_in_memory_of_both(linked: bool):  # noqa: FBT001 - a parameter of the test
+    bench = Bench(emulated(*PAIR, peers=linked), DEFAULT, index=1, emulate="")
+    with bench.stack:
+        found = peers(bench)
+    if linked:
+        assert found == {"other GPU": 0, "kernels in turn": 2 * REPEATS}
+    else:
+        assert "no link between them" in str(found["no peers"])
 
 
 def test_all_gpus_are_tied_before_exceptions_of_queues_are_asked_for():

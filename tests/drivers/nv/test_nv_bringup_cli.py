@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         (["--device", "nv-emu:sm_70"], ("no emulated GPU is called 'sm_70'",)),
         (["--choices", "bogus=1"], ("'bogus=1' is not an option", "the options are")),
         (["--choices", "stak=low"], ("Did you mean 'stack'?",)),
-        (["--from", "3", "--to", "2"], ("--from 3 comes after --to 2", "22, 26, 27, 28, 24, 23, 25")),
+        (["--from", "3", "--to", "2"], ("--from 3 comes after --to 2", "22, 26, 27, 28, 29, 24, 23, 25")),
         (["--from", "23", "--to", "24"], ("--from 23 comes after --to 24",)),
         (["--to", "99"], ("--to 99: there is no such rung",)),
         (["--device", "nvidia"], ("--device", "nvidia")),

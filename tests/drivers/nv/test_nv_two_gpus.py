@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hcq
+from drivers.nv.quirks import DEFAULT
 from emulator.nv.profiles import link_of
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import UnsupportedError
 from tests.limits import HANG_S
 from tests.support.nv.recorded import RecordedKernel, driver_of
+from tools.bringup.checks import REPEATS
+from tools.bringup.launches import peers
+from tools.bringup.nv.bench import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +25,16 @@ if TYPE_CHECKING:
 HOST = BufferSpec(place=Place.HOST, host_visible=True)
 
 
+def machine(link: str) -> RecordedKernel:
+    """Return a machine of two GPUs that are joined by "pcie", "nvlink", or nothing ("")."""
+    chips = ("sm_90", "sm_90")
+    return RecordedKernel(*chips, link=link_of(chips, pcie=link == "pcie") if link else None)
+
+
 @contextlib.contextmanager
 def pair(link: str = "pcie", second: int = 1) -> Iterator[tuple[RecordedKernel, Device, Device]]:
-    """Open two GPUs of a machine that are joined by "pcie", "nvlink", or nothing (""); or the first twice."""
-    chips = ("sm_90", "sm_90")
-    kernel = RecordedKernel(*chips, link=link_of(chips, pcie=link == "pcie") if link else None)
+    """Open the GPUs of a machine; with `second` 0 the first one twice."""
+    kernel = machine(link)
     driver = driver_of(kernel)
     with Device(driver.open(0, None)) as a, Device(driver.open(second, None)) as b:
         yield kernel, a, b
@@ -140,6 +149,25 @@ def test_an_owner_that_closes_takes_the_lock_of_a_peer_alone():
         lock = peer.shared._lock = NotedLock(peer._lock, owner._lock)
         a.close()
         assert lock.held == [False]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_video_memory_of_another_machine_is_refused(index: int):
+    with pair() as (_, a, _b), pair() as (_, *others):
+        with pytest.raises(UnsupportedError, match=rf"nv:{index} cannot map .* nv:0: .* emulated machines"):
+            a.alloc(4096).map_to(others[index])
+        a.alloc(4096, HOST).map_to(others[index])
+
+
+@pytest.mark.parametrize("link", ["", "pcie", "nvlink"])
+def test_the_rung_of_two_gpus_counts_in_memory_of_both(link: str):
+    bench = Bench(machine(link), DEFAULT, emulate="")
+    with bench.stack:
+        found = peers(bench)
+    if link:
+        assert found == {"other GPU": 1, "kernels in turn": 2 * REPEATS}
+    else:
+        assert "UVM_ENABLE_PEER_ACCESS ended with" in str(found["no peers"])
 
 
 def test_memory_of_another_vendor_is_refused():

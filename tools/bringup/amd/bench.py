@@ -81,9 +81,14 @@ class Bench(Launches):
     @property
     def gpu(self) -> AmdGpu:
         """The GPU with index `index`. Raises `RungError` if the topology lists fewer GPUs."""
-        if self.index >= len(self.gpus):
-            raise RungError(f"the topology lists {len(self.gpus)} GPUs, number {self.index} was requested")
+        if self.index >= self.present:
+            raise RungError(f"the topology lists {self.present} GPUs, number {self.index} was requested")
         return self.gpus[self.index]
+
+    @property
+    def present(self) -> int:
+        """How many GPUs the topology lists."""
+        return len(self.gpus)
 
     @cached_property
     def target(self) -> AmdChip:
@@ -224,13 +229,13 @@ class Bench(Launches):
             time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6
 
-    def opened(self, ring_bytes: int) -> AmdDevice:
-        """Open the driver."""
+    def opened(self, index: int, ring_bytes: int) -> AmdDevice:
+        """Open the driver of a GPU."""
         return AmdDevice(
             self.process,
-            self.gpu,
+            self.gpu if index == self.index else self.gpus[index],
             driver="amd",
-            index=self.index,
+            index=index,
             choices=self.choices,
             ring_bytes=ring_bytes,
             others=self.gpus,

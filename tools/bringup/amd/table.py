@@ -84,6 +84,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(26, "kernels of one submission", order.kernels, _SUBMISSION, (18,), _LOAD_S),
     Rung(27, "video memory that the host writes", order.host_stores, ("hdp",), (15,), 30),
     Rung(28, "rings that wrap", order.wraps, needs=(18,), limit_s=_LOAD_S),
+    Rung(29, "memory of another GPU", launches.peers, needs=(18,), limit_s=_LOAD_S),
     Rung(24, "bandwidth, two processes", high.two_processes, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", launches.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),

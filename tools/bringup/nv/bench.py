@@ -83,10 +83,14 @@ class Bench(Launches):
     @cached_property
     def card(self) -> Card:
         """The card with index `index`. Raises `RungError` if the driver lists fewer cards."""
-        cards = self.rm.cards()
-        if self.index >= len(cards):
-            raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was requested")
-        return cards[self.index]
+        if self.index >= self.present:
+            raise RungError(f"the driver lists {self.present} GPUs, number {self.index} was requested")
+        return self.rm.cards()[self.index]
+
+    @property
+    def present(self) -> int:
+        """How many cards the driver lists."""
+        return len(self.rm.cards())
 
     @cached_property
     def handles(self) -> Handles:
@@ -170,13 +174,13 @@ class Bench(Launches):
                 time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6
 
-    def opened(self, ring_bytes: int) -> NvDevice:
-        """Open the driver."""
+    def opened(self, index: int, ring_bytes: int) -> NvDevice:
+        """Open the driver of a card."""
         return NvDevice(
             self.kernel,
-            self.card,
+            self.card if index == self.index else self.rm.cards()[index],
             driver="nv",
-            index=self.index,
+            index=index,
             choices=self.choices,
             ring_bytes=ring_bytes,
             emulated=self.emulate is not None,

@@ -111,6 +111,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(26, "clusters of workgroups", high.clusters, _CLUSTERS, (18,), _LOAD_S),
     Rung(27, "workgroups that wait for each other", high.meeting, needs=(18,), limit_s=_LOAD_S),
     Rung(28, "rings that wrap", high.wraps, ("gp_level", "push_in_vram"), (18,), _LOAD_S),
+    Rung(29, "memory of another GPU", launches.peers, needs=(18,), limit_s=_LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
     Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", launches.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
