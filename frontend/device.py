@@ -287,6 +287,13 @@ class Devices:
         real = [e.driver() for e in drivers() if e.hardware and e.present()]
         return [f"{d.name}:{info.index}" for d in real for info in d.enumerate()]
 
+    def lacks(self, name: str) -> bool:
+        """Return whether a name is that of a GPU in other frameworks, "cuda:1", which is not here."""
+        from hcq.registry import GPU_NAMES  # noqa: PLC0415 - as above
+
+        kind, _, number = name.partition(":")
+        return kind in GPU_NAMES and (not number or number.isdigit()) and int(number or 0) >= len(self.gpus())
+
     def _gpu(self, name: str) -> str:
         """Return the name of the GPU that other frameworks call "cuda" or "gpu:1"; else the name itself."""
         kind, _, number = name.partition(":")
@@ -382,9 +389,11 @@ class DeviceName(str):
     def __new__(cls, type: object = "cpu", index: int | None = None) -> Self:
         """Make the name of a device that this machine has; "cuda" and "gpu" are the GPU here.
 
-        Raises `UsageError` for an unknown device, and where there is no GPU.
+        Without that GPU the name stays, as in PyTorch; its use is an error. Raises `UsageError` for an
+        unknown device.
         """
-        return str.__new__(cls, Device.canonical(str(type) if index is None else f"{type}:{index}"))
+        name = str(type) if index is None else f"{type}:{index}"
+        return str.__new__(cls, name if Device.lacks(name) else Device.canonical(name))
 
     @property
     def type(self) -> str:

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from compiler.dtype import DType, by_name, dtypes, promote
-from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.aliases import MemoryLayout, accepts_aliases
 from frontend.arguments.checks import element_type, whole
 from frontend.arguments.conversion import shown
 from frontend.evaluation.plan import refuse
@@ -57,8 +57,10 @@ HOMES: Final = {
 }
 """Names of the module -> the modules that define them."""
 CONSTANTS: Final = {
-    "Size": tuple, "dtype": DType, "e": math.e, "inf": math.inf, "nan": math.nan, "pi": math.pi,
-    "newaxis": None,
+    **{n: MemoryLayout(n) for n in ("strided", "preserve_format", "contiguous_format", "channels_last")},
+    "channels_last_3d": MemoryLayout("channels_last_3d"), "layout": MemoryLayout,
+    "memory_format": MemoryLayout, "Size": tuple, "dtype": DType, "e": math.e, "inf": math.inf,
+    "nan": math.nan, "pi": math.pi, "newaxis": None,
 }  # fmt: skip
 """Numbers and types that are names of the module."""
 DTYPE_NAMES: Final = frozenset(
@@ -292,7 +294,13 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     """Return the distances (..., m, n) in the norm `p` of rows of `a` (..., m, k) and `b` (..., n, k)."""
-    return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, axis=-1)
+    return distance(a.unsqueeze(-2) - b.unsqueeze(-3), p)
+
+
+def distance(x: Tensor, p: float) -> Tensor:
+    """Return the norm of differences along the last axis; no gradient flows where the 2-norm is 0."""
+    found = x.norm(p, axis=-1)
+    return (found != 0).where(found, 0.0) if p == 2 else found
 
 
 def logspace(start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None) -> Tensor:

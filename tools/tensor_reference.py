@@ -107,7 +107,7 @@ def page() -> str:
             shown = ", ".join([f"`{call}`" for call in calls]).replace("|", "\\|")
             lines.append(f"| {shown} | {_first(fn.__doc__)}{_differences(calls)} |")
         parts.append("\n".join(lines) + "\n")
-    rows = [f"| `{name}` | {' or '.join([f'`{own}`' for own in owns])} |" for name, owns in ALIASES.items()]
+    rows = [f"| `{n}` | {' or '.join([f'`{own}`' for own in owns])} |" for n, owns in ALIASES.items() if owns]
     parts.append(NAMES + "\n".join(rows) + "\n")
     return "\n".join(parts)
 

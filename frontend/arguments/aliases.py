@@ -53,10 +53,25 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "end": ("stop",),
     "size": ("shape",),
     "fill_value": ("value",),
+    "memory_format": (),
+    "layout": (),
+    "pin_memory": (),
 }
-"""Alias -> the declared names that it may replace."""
+"""Alias -> the declared names that it may replace; without one, how tensors lie in memory, without effect."""
+_PLACING: Final = frozenset({"clone", "contiguous"})
+"""Functions without an argument `device` that take such names."""
+_WANTED: Final = {"memory_format": "channels_last", "layout": "strided", "pin_memory": "bool"}
 _VARIADIC: Final = 0x04
 """The bit of a code object's flags for `*args`."""
+
+
+class MemoryLayout(str):
+    """How PyTorch lays out a tensor in memory, as `channels_last`; it has no effect here."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"frontend.{self}"
 
 
 def without_aliases(
@@ -76,6 +91,10 @@ def without_aliases(
     for name, value in names.items():
         own = name
         if name not in declared:
+            if not ALIASES.get(name, (name,)) and ("device" in declared or fn.__name__ in _PLACING):
+                if value is None or isinstance(value, (bool, MemoryLayout)):
+                    continue
+                raise UsageTypeError(f"{fn.__name__}, {name}: wanted frontend.{_WANTED[name]}, saw {value!r}")
             own = next((other for other in ALIASES.get(name, ()) if other in declared or other == rest), name)
         if own in given or (own in declared and code.co_argcount > declared.index(own) < len(args)):
             other = given.get(own, "one by position")

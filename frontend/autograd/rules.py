@@ -175,7 +175,7 @@ def of_norm(g: Any, out: Any, x: Any, p: float) -> Any:
     if p in {0, 1}:
         return wide * sign(x) if p else _zeros(x)
     if p == 2:
-        return x * where(empty, 0.0, wide / norm)
+        return wide * where(empty, 0.0, x / norm)
     if p < 1:
         empty = empty | eq(x, 0.0)
     slope: Any = power(absolute(x), p - 1.0)

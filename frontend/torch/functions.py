@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from compiler.dtype import DType
 from frontend.arguments.checks import element_type, whole
+from frontend.functions import distance
 from frontend.nn import functional as F  # noqa: N812 - the field's name
 from frontend.nn import layers
 from frontend.nn.normalisation import InstanceNorm
@@ -211,7 +212,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     pairs = list(itertools.combinations(range(len(input)), 2))
     if not pairs:
         return Tensor.empty(0, dtype=input.dtype, device=input.device)
-    return (input[[i for i, _ in pairs]] - input[[j for _, j in pairs]]).norm(p, -1)
+    return distance(input[[i for i, _ in pairs]] - input[[j for _, j in pairs]], p)
 
 
 def rrelu(

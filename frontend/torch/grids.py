@@ -74,7 +74,7 @@ def _cubic(x: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 _MODES: Final[dict[str, Callable[[Tensor], list[tuple[Tensor, Any]]]]] = {
     "bilinear": _linear,
-    "nearest": lambda x: [(x.round().detach(), 1.0)],
+    "nearest": lambda x: [(x.round().detach(), x.sign() ** 0)],  # a gradient of zeros, as PyTorch's
     "bicubic": _cubic,
 }
 """Mode -> function of positions along an axis that returns (elements, weights)."""
