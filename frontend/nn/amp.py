@@ -23,7 +23,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from compiler.dtype import DType, dtypes
 from frontend.arguments.checks import element_type
@@ -37,6 +37,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.optim import Optimizer
+    from frontend.optim.optimiser import Rule
 
 
 @contextlib.contextmanager
@@ -116,14 +117,13 @@ class GradScaler:
             raise UsageError("GradScaler: this optimiser has taken a step since the last update(); call it")
         inverse = 1 / self.scale_
         finite: Tensor | None = None
-        for p, g in zip(optimiser.params, optimiser.gradients(), strict=True):
-            if g is None:
-                continue
+        for p, g in optimiser.with_gradients():
             divided = g.cast("float32") * inverse.reshape(())
             p.grad = divided.cast(p.dtype)
             all_finite = divided.isfinite().all()
             finite = all_finite if finite is None else finite & all_finite
-        assert finite is not None  # a parameter has a gradient
+        if finite is None:
+            raise UsageError("unscale_: no parameter of this optimiser has a gradient; call backward() first")
         self.unscaled[id(optimiser)] = finite
 
     def step(self, optimiser: Optimizer) -> None:
@@ -137,11 +137,16 @@ class GradScaler:
         if id(optimiser) not in self.unscaled:
             self.unscale_(optimiser)
         finite = self.unscaled.pop(id(optimiser))
-        optimiser.guard = finite
-        try:
-            optimiser.launch_step(finite)
-        finally:
-            optimiser.guard = None
+        if not optimiser.guarded or "step" in vars(optimiser):
+            if finite.item():  # the step of a program
+                optimiser.step()
+        else:
+            optimiser = cast("Rule", optimiser)
+            optimiser.guard = finite
+            try:
+                optimiser.launch_step(finite)
+            finally:
+                optimiser.guard = None
         self.found[id(optimiser)] = finite
 
     def update(self) -> None:

@@ -1,7 +1,7 @@
 """Optimisers: a step assigns new values to parameters, from the gradients that `backward` stored.
 
-Not here: gradients (`frontend.autograd`), mixed precision (`frontend.nn.amp`). Next: `optimiser`, the base;
-`descent`, `adam`, `layerwise` and `lbfgs`, the rules; `schedules`, learning rates.
+Not here: gradients (`frontend.autograd`), mixed precision (`frontend.nn.amp`). Next: `base`, PyTorch's
+`Optimizer`; `optimiser`, the base of `descent`, `adam`, `layerwise` and `lbfgs`; `schedules`, learning rates.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frontend.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
+from frontend.optim.base import Optimizer
 from frontend.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
 from frontend.optim.layerwise import LAMB, LARS, Adafactor, Muon
 from frontend.optim.lbfgs import LBFGS
-from frontend.optim.optimiser import Group, Optimizer
+from frontend.optim.optimiser import Group
 from hcq.names import lazy
 
 if TYPE_CHECKING:

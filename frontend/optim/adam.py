@@ -1,6 +1,6 @@
 """Adam and its variants: running means of the gradient and of its square, corrected for their start at 0.
 
-Arguments that all optimisers have, and errors: `optimiser.Optimizer`.
+Arguments that all optimisers have, and errors: `optimiser.Rule`.
 
 Not here: plain descent (`descent`), rates by the norm of a parameter (`layerwise`). Next: `optimiser`.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
 from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting
-from frontend.optim.optimiser import Group, Optimizer
+from frontend.optim.optimiser import Group, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
-class Moments(Optimizer):
+class Moments(Rule):
     """Base of Adam's variants: moments `m` and `v` of each parameter, and counters of each group.
 
     The counters are the number of steps t, b1 ** t and b2 ** t. `b1` and `b2`, or `betas`, are the decay

@@ -1,7 +1,7 @@
 """Optimisers with one rate for all elements, or with rates from the history of squared gradients.
 
 w is a parameter, g its gradient plus `weight_decay` times w. Moments start at 0 unless a class says
-otherwise. Arguments that all optimisers have, and errors: `optimiser.Optimizer`.
+otherwise. Arguments that all optimisers have, and errors: `optimiser.Rule`.
 
 Not here: Adam's variants (`adam`), rates by the norm of a parameter (`layerwise`). Next: `optimiser`.
 """
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from compiler.dtype import DType
 from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting
 from frontend.evaluation.constants import stopped
-from frontend.optim.optimiser import Group, Optimizer
+from frontend.optim.optimiser import Group, Rule
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
-class SGD(Optimizer):
+class SGD(Rule):
     """Stochastic gradient descent, with momentum, Nesterov's variant and weight decay.
 
     b = momentum * b + (1 - dampening) * g, but b = g at the first step. lr * b is subtracted from w; with
@@ -67,7 +67,7 @@ class SGD(Optimizer):
         return w - g * group.lr.cast(g.dtype)
 
 
-class RMSprop(Optimizer):
+class RMSprop(Rule):
     """Gradients divided by the root of the running mean of their squares (Hinton, 2012).
 
     v = alpha * v + (1 - alpha) * g**2, and lr * g / (sqrt(v) + eps) is subtracted from w. With `centered`,
@@ -107,7 +107,7 @@ class RMSprop(Optimizer):
         return w - update * group.lr.cast(g.dtype)
 
 
-class Adagrad(Optimizer):
+class Adagrad(Rule):
     """Gradients divided by the root of the sum of their squares (Duchi and others, 2011).
 
     The sum starts at `initial_accumulator_value`. The rate at step t, from 1 on, is lr / (1 + (t - 1) *
@@ -139,7 +139,7 @@ class Adagrad(Optimizer):
         return w - g / (total.sqrt() + group.number("eps")) * rate.cast(g.dtype)
 
 
-class Adadelta(Optimizer):
+class Adadelta(Rule):
     """Gradients times a ratio of running root mean squares (Zeiler, 2012).
 
     v = rho * v + (1 - rho) * g**2. The update is sqrt(u + eps) / sqrt(v + eps) * g, with u the running mean
@@ -164,7 +164,7 @@ class Adadelta(Optimizer):
         return w - update * group.lr.cast(g.dtype)
 
 
-class Rprop(Optimizer):
+class Rprop(Rule):
     """A step size for each element, which grows while the gradient keeps its sign (Riedmiller, 1993).
 
     A size starts at lr. It is multiplied by `etas[1]` >= 1 where the gradient keeps its sign, by `etas[0]` <
@@ -195,7 +195,7 @@ class Rprop(Optimizer):
         return w - kept.sign() * size
 
 
-class ASGD(Optimizer):
+class ASGD(Rule):
     """Descent with a falling rate, which also averages the parameters, in `ax`.
 
     The rate at step t, from 0 on, is lr / (1 + lambd * lr * t) ** alpha; w is multiplied by 1 - rate * lambd,

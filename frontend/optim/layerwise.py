@@ -1,6 +1,6 @@
 """Optimisers whose rate depends on the norm of each parameter, or whose update is an orthogonal matrix.
 
-Arguments that all optimisers have, and errors: `optimiser.Optimizer`. w is a parameter, g its gradient.
+Arguments that all optimisers have, and errors: `optimiser.Rule`. w is a parameter, g its gradient.
 
 Not here: rates for each element (`adam`, `descent`). Next: `optimiser`.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from frontend.arguments.settings import GroupCount, GroupFlag, GroupNumbers, GroupSetting
 from frontend.array_api.data_types import finfo
 from frontend.optim.adam import Moments
-from frontend.optim.optimiser import Group, Optimizer
+from frontend.optim.optimiser import Group, Rule
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _trust(w: Tensor, other: Tensor, factor: float = 1.0) -> Tensor:
     return usable.where(size * factor / usable.where(other, 1.0), 1.0)
 
 
-class LARS(Optimizer):
+class LARS(Rule):
     """SGD with momentum, whose rate for each parameter depends on its norm (You and others, 2017).
 
     b = momentum * b + lr * trust * (g + weight_decay * w), and b is subtracted from w. trust is tcoef * |w| /
@@ -73,7 +73,7 @@ class LAMB(Moments):
         return w - update * _trust(w, _norm(update)) * group.lr.cast(g.dtype)
 
 
-class Muon(Optimizer):
+class Muon(Rule):
     """Momentum made orthogonal by Newton-Schulz iterations (Jordan, 2024), for matrices only.
 
     w is multiplied by 1 - lr * weight_decay, and lr * sqrt(max(1, rows / columns)) * O is subtracted. O is
@@ -120,7 +120,7 @@ class Muon(Optimizer):
         return w * (1 - lr * group.number("weight_decay")) - update * lr * ratio
 
 
-class Adafactor(Optimizer):
+class Adafactor(Rule):
     """Rates from row and column means of squared gradients (Shazeer and Stern, 2018).
 
     A matrix has two vectors of moments, its last two axes being the rows and columns; other parameters have

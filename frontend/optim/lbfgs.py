@@ -11,17 +11,20 @@ Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`). Next:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontend.arguments.settings import GroupCount, GroupSetting
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_many
-from frontend.optim.optimiser import Group, Optimizer, Params, wide
+from frontend.optim.optimiser import Group, Rule, wide
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
+if TYPE_CHECKING:
+    from frontend.optim.base import Params
 
-class LBFGS(Optimizer):
+
+class LBFGS(Rule):
     """Steps along the gradient times an inverse curvature, estimated from the last `history_size` changes.
 
     `step(closure)` calls the closure, which clears the gradients, computes the loss, calls `backward` and

@@ -13,10 +13,10 @@ Not here: gradients (`frontend.autograd`), capturing a step (`frontend.capture.j
 from __future__ import annotations
 
 import inspect
-import warnings
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
@@ -37,6 +37,7 @@ from frontend.evaluation.storage import home_of
 from frontend.evaluation.views import owns
 from frontend.later import later
 from frontend.optim import saved
+from frontend.optim.base import EMPTY, Optimizer, Params, groups_of, leaves_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -193,10 +194,6 @@ class Group(MutableMapping[str, Any]):
         return f"Group({len(self.params)} parameters, lr={self.lr!r}, {every})"
 
 
-Params = Iterable[Tensor] | Iterable[Mapping[str, Any]]
-"""Tensors, or groups of them: {"params": tensors, "lr": ..., "weight_decay": ...}."""
-
-
 def _with(pair: Any, i: int, value: Any) -> Any:
     """Return a pair with another number; `pair` itself, which a check refuses, if it is none."""
     return (
@@ -204,7 +201,7 @@ def _with(pair: Any, i: int, value: Any) -> Any:
     )
 
 
-def _signature(cls: type[Optimizer]) -> inspect.Signature:
+def _signature(cls: type[Rule]) -> inspect.Signature:
     """Return the signature of the constructor of a class, from its settings."""
     kind = inspect.Parameter
     found = [kind("self", kind.POSITIONAL_ONLY), kind("params", kind.POSITIONAL_OR_KEYWORD)]
@@ -216,7 +213,7 @@ def _signature(cls: type[Optimizer]) -> inspect.Signature:
     return inspect.Signature([*found, *last])
 
 
-def _constructor(cls: type[Optimizer]) -> Callable[..., None]:
+def _constructor(cls: type[Rule]) -> Callable[..., None]:
     """Return the constructor of a class of which all settings are `GroupSetting`s."""
 
     def __init__(self: Any, *args: Any, **names: Any) -> None:  # noqa: N807 - it is one
@@ -225,7 +222,7 @@ def _constructor(cls: type[Optimizer]) -> Callable[..., None]:
         bound = check_call(type(self).__name__, __init__, (self, *args), names)
         bound.apply_defaults()
         given = {name: value for name, value in bound.arguments.items() if name != "self"}
-        Optimizer.__init__(self, given.pop("params"), given.pop("lr"), **given, **apart)
+        Rule.__init__(self, given.pop("params"), given.pop("lr"), **given, **apart)
 
     __init__.__signature__ = _signature(cls)  # type: ignore[attr-defined]  # which `inspect` reads
     return __init__
@@ -244,8 +241,8 @@ def _without_ways(init: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-class Optimizer(ABC):
-    """The base of all optimisers; a subclass defines the update of one parameter.
+class Rule(Optimizer, metaclass=ABCMeta):
+    """The base of the optimisers here; a subclass defines the update of one parameter.
 
     `params` are tensors on one device, or groups of tensors: mappings with "params" and settings that replace
     the other arguments for the group. Float tensors whose requires_grad is None get True. Tensors with
@@ -269,15 +266,17 @@ class Optimizer(ABC):
     """The learning rate by default."""
     counted: ClassVar[bool] = True
     """Whether checkpoints have the number of steps."""
+    guarded = True
     maximize = GroupFlag()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        cls.guarded = cls.guarded and "step" not in vars(cls)
         if "__init__" not in vars(cls) and cls.__module__.startswith("frontend."):
             cls.__init__ = _constructor(cls)  # type: ignore[method-assign]  # with the arguments of its settings
-        if "__init__" in vars(cls):
+        if "__init__" in vars(cls) and cls.__module__.startswith("frontend."):
             cls.__init__ = _without_ways(cls.__init__)  # type: ignore[method-assign]  # with more arguments
-        answer_class(cls)
+            answer_class(cls)
 
     @classmethod
     def settings(cls) -> dict[str, GroupSetting]:
@@ -310,7 +309,7 @@ class Optimizer(ABC):
         for name in self.moments:
             setattr(self, name, [])
         self.defaults = {"lr": lr, **settings}
-        for group in _groups(params):
+        for group in groups_of(params):
             self.add_param_group(group)
         if not self.params:
             raise UsageError("an optimiser needs at least one tensor with requires_grad, none was given")
@@ -325,7 +324,8 @@ class Optimizer(ABC):
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
             every = {"lr": group.lr if CAPTURE.now is not None else group.rate_now(), **group.values_}
-            lines += [f"Parameter Group {i}", *[f"    {name}: {every[name]}" for name in sorted(every)]]
+            settings = [f"    {name}: {every[name]}" for name in sorted(every)]
+            lines += [""] * (i > 0) + [f"Parameter Group {i}", *settings]
         return "\n".join([*lines, ")"])
 
     def add_param_group(self, given: Mapping[str, Any]) -> None:
@@ -338,27 +338,11 @@ class Optimizer(ABC):
         kind = type(self).__name__
         if self.captured:
             raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
-        named = _tensors(given["params"])
-        every = list({id(p): p for p in named}.values())
-        if len(every) < len(named):
-            text = (
-                f"{kind}: {len(named) - len(every)} parameters are given twice; each is updated once a step"
-            )
-            warnings.warn(text, stacklevel=2)
-        if not every:
-            hint = "hint: are the layers of the model attributes? a generator is empty once it was used"
-            raise UsageError(f"an optimiser needs at least one tensor\n{hint}")
-        if any(not p.is_leaf for p in every):
-            hint = "hint: detach() it and set requires_grad, or make it an nn.Parameter"
-            raise UsageError(f"{kind}: wanted leaves, saw a tensor that is computed from parameters\n{hint}")
         kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and grad_state.wants(p))]
         self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
-        known = {id(p) for p in (*self.params, *self.buffers)}
-        if any(id(p) in known for p in every):
-            raise UsageError(f"{kind}: a parameter is in two groups")
-        undecided = [p for p in every if grad_state.decided(p) is None and p.dtype.is_float]
-        if undecided:
-            grad_state.want(undecided, True)
+        every = leaves_of(kind, given["params"], {id(p) for p in (*self.params, *self.buffers)})
+        if not every:
+            raise UsageError(f"an optimiser needs at least one tensor\n{EMPTY}")
         params = [p for p in every if grad_state.wants(p)]
         buffers = [p for p in every if not grad_state.wants(p)]
         realize_many(buffers)  # with memory, so that all steps have one structure
@@ -401,7 +385,7 @@ class Optimizer(ABC):
         """Return the first value of a moment of parameter i."""
         return self._first(name, self.param_groups[self.places[i]])
 
-    def _check(self, group: Group) -> None:  # noqa: B027 - most have nothing to check
+    def _check(self, group: Group) -> None:
         """Raise `UsageError` for settings of a group that do not fit each other; a subclass may define it."""
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
@@ -432,6 +416,12 @@ class Optimizer(ABC):
         return made
 
     @property
+    def state(self) -> Mapping[Any, Any]:  # type: ignore[override]  # which is not written by item
+        """The state of each parameter by name, read-only; its tensors are those of the optimiser."""
+        params, every = [p for g in self.param_groups for p in g.given], self.state_dict()["state"]
+        return MappingProxyType({params[n]: MappingProxyType(own) for n, own in every.items()})
+
+    @property
     def lr(self) -> Tensor:
         """The learning rate of the first group, of shape (1,)."""
         return self.param_groups[0].lr
@@ -444,11 +434,6 @@ class Optimizer(ABC):
         """
         for group in self.param_groups:
             group.set_lr(value)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Remove the gradients of all parameters; without `set_to_none`, set them to zeros."""
-        for p in self.params:
-            p.grad = None if set_to_none or p.grad is None else p.grad.detach().zeros_like()
 
     def counts(self, group: Group, step: float) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the numbers of each parameter of a group in a checkpoint, after so many steps."""
@@ -509,6 +494,10 @@ class Optimizer(ABC):
         again = CAPTURE.now is None and all(g is None for g in found)
         return [grad_state.grad_from_outside(p) for p in self.params] if again else found
 
+    def with_gradients(self) -> list[tuple[Tensor, Tensor]]:
+        """Return (parameter, gradient) for all that have one. Raises as `gradients`."""
+        return [(p, g) for p, g in zip(self.params, self.gradients(), strict=True) if g is not None]
+
     def schedule_step(self) -> list[Tensor]:
         """Assign new values to parameters and state, without computing them, and remove the gradients.
 
@@ -536,8 +525,9 @@ class Optimizer(ABC):
 
         A second step without a `backward` in between, outside of captures, uses the same gradients again.
         A closure, which computes the loss and its gradients, is called first, and its result is returned;
-        without one the result is None. Raises as `gradients`, and nothing is changed then; `UsageTypeError`
-        for a closure that cannot be called; and as `Tensor.realize`.
+        without one the result is None. Without any gradient nothing is changed, but a captured function
+        raises as `gradients`. Raises `UsageTypeError` for a closure that cannot be called, and as
+        `Tensor.realize`.
         """
         if closure is not None and not callable(closure):
             raise UsageTypeError(f"step: wanted a function that computes the loss, saw {shown(closure)}")
@@ -551,6 +541,8 @@ class Optimizer(ABC):
         Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
         """
         kept = [] if CAPTURE.now is not None else self._left()
+        if kept and all(g is None for g in [*kept, *map(grad_state.grad_of, self.buffers)]):
+            return  # no gradients: a step changes nothing, as in PyTorch
         # What the program changed in place; its gradients go on.
         foreign = [t for t in pending() if t.expr.device == self.device]
         found = [cast("Tensor", g) for g in kept if g is not None]
@@ -611,31 +603,6 @@ class Optimizer(ABC):
         """
         value = value if target.shape else value.reshape(())
         return update(target, value if self.guard is None else self.guard.where(value, stopped(target)))
-
-
-def _groups(params: Any) -> list[Mapping[str, Any]]:
-    """Return the groups in the first argument of an optimiser: its mappings, or one group of its tensors."""
-    if isinstance(params, Iterable) and not isinstance(params, (Tensor, Mapping)):
-        every = list(params)
-        if every and all(isinstance(p, Mapping) for p in every):
-            lacking = [g for g in every if "params" not in g]
-            if lacking:
-                raise UsageError(f"a group needs 'params', saw {', '.join([str(n) for n in lacking[0]])}")
-            return every
-        return [{"params": every}]
-    return [{"params": params}]
-
-
-def _tensors(params: Any) -> list[Tensor]:
-    """Return the tensors of an iterable. Raises `UsageTypeError` for a single tensor and anything else."""
-    several = isinstance(params, Iterable) and not isinstance(params, Tensor)
-    every = list(params) if several else []
-    if not several or not all(isinstance(p, Tensor) for p in every):
-        kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__
-        raise UsageTypeError(
-            f"an optimiser needs a list of tensors, saw {kinds}\nhint: a model has them as model.parameters()"
-        )
-    return every
 
 
 def wide(p: Tensor) -> DType:

@@ -16,7 +16,7 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.optim.optimiser import Group, Optimizer
+    from frontend.optim.optimiser import Group, Rule
 
 WAYS: Final = {
     "foreach": None, "fused": None, "capturable": False, "differentiable": False, "adjust_lr_fn": None,
@@ -24,7 +24,7 @@ WAYS: Final = {
 """Items of PyTorch's groups that choose how a step is computed, with the values that have no effect."""
 
 
-def _written(optimiser: Optimizer, group: Group, numbers: Mapping[int, int]) -> dict[str, Any]:
+def _written(optimiser: Rule, group: Group, numbers: Mapping[int, int]) -> dict[str, Any]:
     decoupled = getattr(optimiser, "decoupled", None)
     own = {} if decoupled is None else {"decoupled_weight_decay": decoupled}
     first = {} if group.initial is None else {"initial_lr": group.initial}
@@ -32,7 +32,7 @@ def _written(optimiser: Optimizer, group: Group, numbers: Mapping[int, int]) -> 
     return {**found, "params": [numbers[id(p)] for p in group.given]}
 
 
-def state_of(optimiser: Optimizer) -> dict[str, Any]:
+def state_of(optimiser: Rule) -> dict[str, Any]:
     """Return what `Optimizer.state_dict` returns: parameters are numbered in the order of the groups."""
     numbers = {id(p): n for n, p in enumerate([p for g in optimiser.param_groups for p in g.given])}
     groups = [_written(optimiser, g, numbers) for g in optimiser.param_groups]
@@ -53,7 +53,7 @@ def state_of(optimiser: Optimizer) -> dict[str, Any]:
     return {"state": state, "param_groups": groups}
 
 
-def restore(optimiser: Optimizer, values: Mapping[str, Any]) -> None:
+def restore(optimiser: Rule, values: Mapping[str, Any]) -> None:
     """Do what `Optimizer.load_state_dict` does; shapes and numbers are checked before anything changes.
 
     Raises `UsageError` for another form, and for numbers and shapes that do not fit.
@@ -82,7 +82,7 @@ def restore(optimiser: Optimizer, values: Mapping[str, Any]) -> None:
     _assign(optimiser, states)
 
 
-def _set(optimiser: Optimizer, group: Group, given: Mapping[str, Any]) -> None:
+def _set(optimiser: Rule, group: Group, given: Mapping[str, Any]) -> None:
     decoupled = getattr(optimiser, "decoupled", None)
     group.more = {}
     for name, value in given.items():
@@ -104,7 +104,7 @@ def _set(optimiser: Optimizer, group: Group, given: Mapping[str, Any]) -> None:
             group.more[name] = value
 
 
-def _assign(optimiser: Optimizer, states: list[dict[str, Any]]) -> None:
+def _assign(optimiser: Rule, states: list[dict[str, Any]]) -> None:
     changed: list[Tensor] = []
     made: dict[tuple[int, float, bool], dict[str, Tensor]] = {}
     for i, state in enumerate(states):

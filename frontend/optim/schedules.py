@@ -29,7 +29,8 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from frontend.optim.optimiser import Group, Optimizer
+    from frontend.optim.base import Optimizer
+    from frontend.optim.optimiser import Group
 
 
 OTHERS: Final = ("CosineAnnealingWarmRestarts", "ReduceLROnPlateau")
@@ -399,7 +400,7 @@ class OneCycleLR(LambdaLR):
         for group, top in zip(groups, tops, strict=True):
             start = group.initial = top / div_factor
             least = start / final_div_factor
-            group.more |= {"max_lr": top, "min_lr": least, **momenta}
+            group.more.update({"max_lr": top, "min_lr": least, **momenta})
 
     def _firsts(self) -> list[float]:
         return [1.0] * len(self.last)
@@ -408,13 +409,12 @@ class OneCycleLR(LambdaLR):
 def set_momentum(optimizer: Optimizer, value: float) -> None:
     """Set the momentum, or b1, of all groups. Raises `UsageError` if a group has none or was captured."""
     for group in optimizer.param_groups:
-        name = next((n for n in ("b1", "momentum") if group.get(n)), None)
-        if name is None or group.captured:
+        name = next((n for n in ("b1", "momentum", "betas") if group.get(n)), None)
+        if name is None or getattr(group, "captured", False):
             what = "has no momentum" if name is None else "is captured with the momentum that it has"
-            raise UsageError(
-                f"OneCycleLR cycles the momentum, and {group.kind} {what}\nhint: pass cycle_momentum=False"
-            )
-        group[name] = value
+            what = f"OneCycleLR cycles the momentum, and {type(optimizer).__name__} {what}"
+            raise UsageError(f"{what}\nhint: pass cycle_momentum=False")
+        group[name] = (value, *group[name][1:]) if name == "betas" else value
 
 
 class ReduceLROnPlateau(Schedule):
@@ -477,11 +477,11 @@ class ReduceLROnPlateau(Schedule):
         if self.bad > self.patience:
             self.bad, self.rest = 0, self.cooldown
             for group in self.optimizer.param_groups:
-                group.set_lr(max(float(group.lr.item()) * self.factor, self.least))
+                group.set_lr(max(group.rate_now() * self.factor, self.least))
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rates, one for each group."""
-        return [float(group.lr.item()) for group in self.optimizer.param_groups]
+        return [group.rate_now() for group in self.optimizer.param_groups]
 
 
 def clip_grad_norm_(

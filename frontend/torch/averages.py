@@ -23,7 +23,7 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.optim.optimiser import Optimizer
+    from frontend.optim.base import Optimizer
 
 Mean = Callable[[Tensor, Tensor, Any], Tensor]
 """(average, weight, number of weights in the average) -> the next average, of the same shape."""

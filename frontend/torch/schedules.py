@@ -16,7 +16,7 @@ from frontend.optim.schedules import LambdaLR, Schedule, set_momentum
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.optim.optimiser import Optimizer
+    from frontend.optim.base import Optimizer
 
 
 class MultiplicativeLR(LambdaLR):
@@ -72,7 +72,7 @@ class CyclicLR(LambdaLR):
         self.momenta = (base_momentum, max_momentum) if cycle_momentum else None
         for group, rate in zip(groups, self.low, strict=True):
             group.initial = rate
-            group.more |= dict(zip(("base_momentum", "max_momentum"), self.momenta or (), strict=False))
+            group.more.update(zip(("base_momentum", "max_momentum"), self.momenta or (), strict=False))
         super().__init__(optimizer, None)
 
     def state_dict(self) -> dict[str, Any]:
