@@ -71,7 +71,7 @@ class Tensor(Methods, Exchange):
         print(y.tolist())                # computed here
     """
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)
 
     def __init__(
         self,

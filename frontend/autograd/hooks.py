@@ -119,11 +119,11 @@ def called(
         found[mark.places[i]] = waiting.pop(node, None)
     module, grads = mark.module(), tuple(found)
     if mark.inputs is not None:
-        for hook, _ in list(mark.hooks.gradient_before.values()):
+        for hook, _ in mark.hooks.every("gradient_before"):
             grads = _replaced(grads, hook(module, grads), "output")
         outputs[mark.hooks, tuple(around[count:])] = grads
         if not mark.inputs[0]:
-            for hook, _ in list(mark.hooks.gradient_after.values()):
+            for hook, _ in mark.hooks.every("gradient_after"):
                 hook(module, (None,) * mark.inputs[1], grads)
     else:
         after = outputs.get((mark.hooks, tuple([same[i] for i in range(count)])))
@@ -132,7 +132,7 @@ def called(
                 f"a hook of {type(module).__name__}: saw a gradient of an argument and none of a result\n"
                 "hint: differentiate what was computed from the results alone"
             )
-        for hook, _ in list(mark.hooks.gradient_after.values()):
+        for hook, _ in mark.hooks.every("gradient_after"):
             grads = _replaced(grads, hook(module, grads, after), "input")
     pairs = [(make(like, around[i]), grads[place]) for i, place in enumerate(mark.places)]
     return [(t, g) for t, g in pairs if g is not None]

@@ -38,6 +38,7 @@ from frontend.nn.loss_layers import (
     TripletMarginWithDistanceLoss,
 )  # fmt: skip
 from frontend.nn.module import Module, Parameter
+from frontend.nn.module import ModuleBuffer as Buffer
 from frontend.nn.normalisation import (
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
     InstanceNorm3d, LayerNorm, LayerNorm2d, LocalResponseNorm, RMSNorm,
@@ -62,7 +63,7 @@ __all__ = [
     "CELU", "ELU", "GELU", "GLU", "GRU", "LSTM", "RNN", "SELU", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d",
     "AvgPool2d", "AvgPool3d", "BCELoss", "BCEWithLogitsLoss", "BatchNorm", "BatchNorm1d", "BatchNorm2d",
-    "BatchNorm3d", "Bilinear", "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d",
+    "BatchNorm3d", "Bilinear", "Buffer", "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d",
     "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
     "ConvTranspose2d", "ConvTranspose3d", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss",
     "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Embedding", "EmbeddingBag", "Flatten", "Fold",
@@ -84,7 +85,7 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
-    _LATER = ("data", "functional", "init", "microscaling", "utils")
+    _LATER = ("data", "functional", "init", "microscaling", "modules", "utils")
     _ROWS = "AlphaDropout LPPool1d LPPool2d LPPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d RReLU"
     _ROWS += " FeatureAlphaDropout CTCLoss MultiLabelMarginLoss"
     _LAZY = ["LazyLinear", "UninitializedBuffer", "UninitializedParameter", "parameter"]

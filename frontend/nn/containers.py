@@ -30,7 +30,10 @@ def _module(owner: Module, value: Any) -> Any:
 
 
 class Items(Module, list[Any]):
-    """A module that is a list."""
+    """A module that is a list; as a module it equals itself alone, and is a key of dictionaries."""
+
+    __eq__, __ne__ = object.__eq__, object.__ne__
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         super().__init__([self._item(v) for v in items])
@@ -186,6 +189,9 @@ class ParameterList(Items):
 
 class Named(Module, dict[str, Any]):
     """A module that is a dictionary: the names are without dots, as they are parts of names of parameters."""
+
+    __eq__, __ne__ = object.__eq__, object.__ne__
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()

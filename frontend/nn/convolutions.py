@@ -37,7 +37,7 @@ class _Convolution(Module):
     padding: Sizes | str
     stride: Sizes
     dilation: Sizes
-    output_padding: Sizes = 0
+    output_padding: Sizes
     padding_mode: str = "zeros"
 
     def _set(
@@ -59,11 +59,13 @@ class _Convolution(Module):
                 f"{kind}: {in_channels} inputs and {out_channels} outputs do not divide into {groups} groups"
             )
         kernel = counts(f"{kind}, kernel_size", kernel_size, self.rank)
-        counts(f"{kind}, stride", stride, self.rank)
-        counts(f"{kind}, dilation", dilation, self.rank)
+        self.stride = counts(f"{kind}, stride", stride, self.rank)
+        self.dilation = counts(f"{kind}, dilation", dilation, self.rank)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.groups, self.output_padding = groups, (0,) * self.rank
         self._check_padding(padding, kernel)
+        apart = isinstance(padding, str) or (not isinstance(padding, int) and len(padding) == 2 * self.rank)
+        self.padding = cast("Any", padding) if apart else repeated(cast("Sizes", padding), self.rank, kind)
         first, each = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         bound = 1 / math.sqrt(each // groups * math.prod(kernel))
         self.weight = Tensor.uniform(first, each // groups, *kernel, low=-bound, high=bound)
@@ -92,13 +94,9 @@ class _Convolution(Module):
         """Return the settings as PyTorch prints them."""
 
         def each(value: Sizes | str) -> tuple[int, ...] | str:
-            return (
-                value
-                if isinstance(value, str)
-                else repeated(value, self.rank, "")
-                if isinstance(value, int)
-                else tuple(value)
-            )
+            if isinstance(value, int):
+                return (value,) * self.rank
+            return value if isinstance(value, str) else tuple(value)
 
         found = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         found += f", stride={each(self.stride)}"
@@ -149,6 +147,10 @@ class _Conv(_Convolution):
         A size is (n + padding - dilation * (kernel - 1) - 1) // stride + 1, with the padding of both sides.
         Raises `UsageError` for another number of channels, and for a padded input smaller than the kernel.
         """
+        return self._conv_forward(x, self.weight, self.bias)
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Return `forward` with another weight and bias, as layers of programs compute them."""
         x, single = self._batched(x)
         padding = self.padding
         if self.padding_mode != "zeros" and padding != "valid":
@@ -157,7 +159,7 @@ class _Conv(_Convolution):
             pairs = spatial_padding(cast("Sizes", padding), self.rank, type(self).__name__)
             flat = [n for pair in reversed(pairs) for n in pair]
             x, padding = x.pad(flat, mode=cast("Mode", self.padding_mode)), 0
-        x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
+        x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, weight, bias))
         y = x.conv2d(weight, bias, self.stride, padding, self.dilation, self.groups)
         return y.squeeze(0) if single else y
 
@@ -193,8 +195,7 @@ class _ConvTranspose(_Convolution):
         dtype: Any = None,
     ) -> None:
         self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
-        repeated(output_padding, self.rank, f"{type(self).__name__}, output_padding")
-        self.output_padding = output_padding
+        self.output_padding = repeated(output_padding, self.rank, f"{type(self).__name__}, output_padding")
         placed(self, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:

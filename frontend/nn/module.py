@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 from compiler.dtype import DType, dtypes, promote
 from frontend.arguments.aliases import accepts_aliases, answer_class, check_call
@@ -42,11 +42,19 @@ if AT_ONCE:
     from frontend.autograd import hooks as marks
 else:
     marks = later("frontend.autograd.hooks")
+hooked_states = later("frontend.nn.state.hooked")
 
 
 def _is_registered(t: Any) -> bool:
     """Return whether a value is an `nn.Parameter`."""
     return isinstance(t, Tensor) and hasattr(t, "state") and t.state.parameter
+
+
+_BUFFER: Final = "persistent"
+"""The attribute of a tensor that `nn.Buffer` made: whether the state holds it."""
+STATEFUL: Final = [False]
+"""Whether a module has hooks of its state, or a class defines one of `_OVERRIDDEN`."""
+_OVERRIDDEN: Final = frozenset({"_save_to_state_dict", "_load_from_state_dict", "get_extra_state"})
 
 
 class Hooks:
@@ -57,7 +65,47 @@ class Hooks:
         self.after: dict[int, Any] = {}
         self.gradient_before: dict[int, Any] = {}
         self.gradient_after: dict[int, Any] = {}
+        self.saving: dict[int, Any] = {}
+        self.saved: dict[int, Any] = {}
+        self.loading: dict[int, Any] = {}
+        self.loaded: dict[int, Any] = {}
         self.calls = 0
+
+    def every(self, when: str) -> list[Any]:
+        """Return (function, flag) of the hooks of all modules at a place, then of these."""
+        others = [] if EVERY[0] is None else getattr(EVERY[0], when).values()
+        return [*others, *getattr(self, when).values()]
+
+
+EVERY: Final[list[Hooks | None]] = [None]
+"""The hooks of all modules; None: there were never any."""
+
+
+def _of_all(when: str, hook: Callable[..., Any], with_kwargs: bool = False) -> HookHandle:  # noqa: FBT001, FBT002 - as given
+    if not callable(hook):
+        raise UsageTypeError(f"a hook of all modules: wanted a function, saw {shown(hook)}")
+    EVERY[0] = EVERY[0] or Hooks()
+    return HookHandle.of(getattr(EVERY[0], when), (hook, flag(with_kwargs, "with_kwargs")))
+
+
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> HookHandle:
+    """Call a hook before `forward` of every module; see `Module.register_forward_pre_hook`."""
+    return _of_all("before", hook)
+
+
+def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False) -> HookHandle:
+    """Call a hook after `forward` of every module; see `Module.register_forward_hook`."""
+    return _of_all("after", hook, with_kwargs)
+
+
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> HookHandle:
+    """Call a hook for every module; see `Module.register_full_backward_pre_hook`."""
+    return _of_all("gradient_before", hook)
+
+
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> HookHandle:
+    """Call a hook for every module; see `Module.register_full_backward_hook`."""
+    return _of_all("gradient_after", hook)
 
 
 class Listed(list[Any]):
@@ -102,12 +150,18 @@ class Module:
     def __init_subclass__(cls, **names: Any) -> None:
         super().__init_subclass__(**names)
         answer_class(cls)
+        if not _OVERRIDDEN.isdisjoint(vars(cls)):
+            STATEFUL[0] = True
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. Raises `UsageTypeError` for what cannot stand for a parameter or module there."""
         old = self.__dict__.get(name)
         if value is not None and isinstance(old, (Tensor, Module)):
             self._check_replacement(name, old, value)
+        if value.__class__ is Tensor and (persistent := value.__dict__.get(_BUFFER)) is not None:
+            self.__dict__.get(BUFFERS, set()).add(name)
+            transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
+            (transient.discard if persistent else transient.add)(name)
         super().__setattr__(name, value)
 
     def _check_replacement(self, name: str, old: Any, value: Any) -> None:
@@ -134,7 +188,7 @@ class Module:
 
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Return `forward` of the arguments. Raises `UsageTypeError` for arguments that do not fit it."""
-        hooks = self.__dict__.get(HOOKS)
+        hooks = self.__dict__.get(HOOKS, EVERY[0])
         try:
             return self.forward(*args, **names) if hooks is None else self._hooked(hooks, args, names)
         except TypeError:
@@ -143,20 +197,22 @@ class Module:
 
     def _hooked(self, hooks: Hooks, args: Any, names: Any) -> Any:
         """Return `forward` between the hooks before and after it."""
-        for hook, with_kwargs in list(hooks.before.values()):
+        if hooks is EVERY[0]:
+            hooks = self.__dict__.setdefault(HOOKS, Hooks())
+        for hook, with_kwargs in hooks.every("before"):
             found = hook(self, args, names) if with_kwargs else hook(self, args)
             if found is not None and with_kwargs:
                 args, names = found
             elif found is not None:
                 args = found if isinstance(found, tuple) else (found,)
-        if hooks.gradient_before or hooks.gradient_after:
+        if hooks.every("gradient_before") or hooks.every("gradient_after"):
             return marks.call(self, hooks, args, lambda *args: self._with_after(hooks, args, names))
         return self._with_after(hooks, args, names)
 
     def _with_after(self, hooks: Hooks, args: Any, names: Any) -> Any:
         """Return `forward` and the hooks after it."""
         out = self.forward(*args, **names)
-        for hook, with_kwargs in list(hooks.after.values()):
+        for hook, with_kwargs in hooks.every("after"):
             found = hook(self, args, names, out) if with_kwargs else hook(self, args, out)
             out = out if found is None else found
         return out
@@ -327,9 +383,15 @@ class Module:
         self._check_new("add_module", name, module, Module, isinstance(self.__dict__.get(name), Module))
         setattr(self, name, module)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return all tensors by name, not copied; see `nn.state.get_state_dict`."""
-        return state.get_state_dict(self)
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+        """Return all tensors by name, not copied; see `nn.state.get_state_dict`.
+
+        Names begin with `prefix`. Hooks of `register_state_dict_post_hook` change the result, and a module's
+        `get_extra_state` adds what it returns as "_extra_state".
+        """
+        flag(keep_vars, "state_dict, keep_vars")
+        found: dict[str, Any] = state.get_state_dict(self, prefix.removesuffix("."))
+        return hooked_states.saved(self, found, prefix, keep_vars) if STATEFUL[0] else found
 
     def load_state_dict(
         self,
@@ -340,7 +402,52 @@ class Module:
 
         Raises as `nn.state.load_state_dict`: with `strict`, missing and unexpected names raise `UsageError`.
         """
-        return state.load_state_dict(self, values, strict=flag(strict, "load_state_dict, strict"))
+        strict = flag(strict, "load_state_dict, strict")
+        if STATEFUL[0]:
+            found: state.models.LoadedKeys = hooked_states.loaded(self, values, strict)
+            return found
+        return state.load_state_dict(self, values, strict=strict)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(module, state, prefix, metadata, strict, missing, unexpected, errors)` before it loads.
+
+        The state is a copy, which the hook may change; a text that it adds to `errors` is an error.
+        """
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], with_module: bool = False  # noqa: FBT001, FBT002 - the field's signature
+    ) -> HookHandle:
+        STATEFUL[0] = True
+        return self._register("loading", hook, prepend=False, with_kwargs=with_module)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(module, keys)` after it was loaded; it may remove missing and unexpected keys."""
+        STATEFUL[0] = True
+        return self._register("loaded", hook, prepend=False)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(module, prefix, keep_vars)` before `state_dict`."""
+        STATEFUL[0] = True
+        return self._register("saving", hook, prepend=False)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        """Call `hook(module, state, prefix, metadata)` after `state_dict`; it may change the state."""
+        STATEFUL[0] = True
+        return self._register("saved", hook, prepend=False, with_kwargs=True)
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> HookHandle:
+        STATEFUL[0] = True
+        return self._register("saved", hook, prepend=False)
+
+    get_extra_state: Callable[[], Any]
+    """What `state_dict` holds beside tensors; a class that defines it has `set_extra_state(state)`, too."""
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:  # noqa: FBT001 - as in PyTorch
+        """Do nothing; what a subclass defines is called with a state that has the tensors of the module."""
+
+    def _load_from_state_dict(self, *_args: Any) -> None:
+        """Do nothing; what a subclass defines is called with the state before it is loaded, as a hook."""
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
         """Set the attribute `name` to a tensor, which is no parameter; its requires_grad becomes False.
@@ -382,6 +489,7 @@ class Module:
             t.requires_grad = wanted
         return self
 
+    @accepts_aliases
     def to(
         self,
         device: str | DType | Tensor | None = None,
@@ -520,6 +628,28 @@ class Parameter(metaclass=_ParameterType):
         found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
         found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
         return listed(found)
+
+
+class _BufferType(type):
+    """The type of `nn.Buffer`: tensors that it made are its instances."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor) and _BUFFER in vars(value)
+
+
+class ModuleBuffer(metaclass=_BufferType):
+    """A tensor that becomes a buffer of the module whose attribute it is: `nn.Buffer(data)` makes one.
+
+    The state dictionary holds it only if it is `persistent`. Its requires_grad is False.
+    """
+
+    @accepts_aliases
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+        """Return data, by default an empty tensor, as a buffer."""
+        found = stopped(data) if isinstance(data, Tensor) else Tensor([] if data is None else data)
+        found.requires_grad = False
+        vars(found)[_BUFFER] = flag(persistent, "Buffer, persistent")
+        return found
 
 
 class CompiledModule(Module):

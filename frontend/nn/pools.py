@@ -97,6 +97,8 @@ class _AvgPool(_Pool):
         divisor_override: int | None = None,
     ) -> None:
         self._set(kernel_size, stride, padding, ceil_mode)
+        if self.rank == 1:  # as in PyTorch, which keeps the others as given
+            self.kernel_size, self.stride, self.padding = map(self._each, (kernel_size, self.stride, padding))
         self.divisor_override = divisor_override
         self.count_include_pad = switch(count_include_pad, f"{type(self).__name__}, count_include_pad")
 
@@ -111,11 +113,8 @@ class _AvgPool(_Pool):
         __call__ = forward
 
     def extra_repr(self) -> str:
-        """Return the settings as PyTorch prints them: those of one axis as tuples."""
-        every = {n: getattr(self, n) for n in ("kernel_size", "stride", "padding")}
-        if self.rank == 1:
-            every = {n: self._each(v) for n, v in every.items()}
-        return ", ".join([f"{n}={v}" for n, v in every.items()])
+        """Return the settings as PyTorch prints them."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class _Adaptive(Module):

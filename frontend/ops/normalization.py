@@ -18,7 +18,7 @@ from typing import Any, cast
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.checks import Axes, axes_of, axis_of, tensor
-from frontend.arguments.conversion import flag, scalar_of, shown
+from frontend.arguments.conversion import flag, held, scalar_of, shown
 from frontend.evaluation import modes
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, narrowed, spread, widened, widened_float
@@ -122,7 +122,7 @@ def dropout(self: T, p: float = 0.5, training: bool | None = None) -> T:
 
     Raises `UsageError` for p outside 0..1, `UsageTypeError` for no number.
     """
-    p = scalar_of(p)
+    p = p if isinstance(p, (int, float)) else held(scalar_of(p))
     if not isinstance(p, (int, float)):
         raise UsageTypeError(f"dropout: wanted a number, saw {shown(p)}")
     if not 0 <= p <= 1:
