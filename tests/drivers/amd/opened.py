@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 LINUX = ("6.1", "6.12", "6.12.107")
-TARGETS = ("gfx1100", "gfx1201", "gfx942", "gfx942-cpx", "gfx950", "gfx1103", "gfx1151")
+TARGETS = ("gfx1100", "gfx1200", "gfx1201", "gfx942", "gfx942-cpx", "gfx950", "gfx1103", "gfx1151")
 PROFILES = GPUS | {
     "gfx1103": replace(
         GPUS["gfx1151"], target=CHIPS["gfx1103"], label="gfx1103", device_id=0x15BF, units=12, array_count=2,
