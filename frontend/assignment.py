@@ -64,6 +64,26 @@ def update(self: Kind, value: Kind) -> Kind:
     return _assign(self, value, unique=True)
 
 
+def store(self: Kind, new: Kind) -> Kind:
+    """Assign a value of this shape, dtype and device without trace, as a write to `detach()`; return self."""
+    return _assign(self, new, traceless=True)
+
+
+def shares_gradient(t: Any) -> bool:
+    """Return whether other tensors share elements with the gradient of a tensor."""
+    return t.grad is not None and bool(others(t.grad))
+
+
+def renew_gradient(t: Any, new: TensorBase, *, shared: bool) -> None:
+    """Give a tensor another gradient; in place if the one before was `shared`."""
+    t.grad = store(t.grad, new) if shared else new
+
+
+def clear_gradient(t: Any, *, set_to_none: bool) -> None:
+    """Remove the gradient of a tensor; without `set_to_none`, set it to zeros in place."""
+    t.grad = None if set_to_none or t.grad is None else store(t.grad, t.grad.zeros_like())
+
+
 def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = False) -> Kind:
     """Assign a value.
 

@@ -27,7 +27,7 @@ from frontend.arguments import checks
 from frontend.arguments.aliases import accepts_aliases, answering
 from frontend.arguments.conversion import flag, shown
 from frontend.autograd import engine
-from frontend.device import Device, DeviceName, device_name
+from frontend.device import LOCK, Device, DeviceName, device_name
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes, printing
 from frontend.evaluation.base import EPOCH, KeptHistory
@@ -37,7 +37,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many, realize_one
 from frontend.evaluation.storage import Leaf, nested, pack, read, to_numpy, unpack
 from frontend.evaluation.trace import CUT, same
-from frontend.evaluation.views import detach
+from frontend.evaluation.views import detach, is_alias, leave
 from frontend.exchange import Exchange
 from frontend.later import AT_ONCE, later
 from frontend.ops import casts, creation, indexing, movement
@@ -310,9 +310,13 @@ class Tensor(Methods, Exchange):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        """Assign another value in place; gradients of earlier results are those of the old value."""
-        with type(self).no_grad():
-            self.assign(value.detach())
+        """Give another value; views keep the old one, and gradients of earlier results are those of it."""
+        if is_alias(self, value):
+            return
+        with type(self).no_grad(), LOCK:
+            new = value.detach()
+            leave(self)
+            self.assign(new)
 
     @property
     def is_leaf(self) -> bool:

@@ -21,12 +21,13 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from frontend import assignment
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import flag
 from frontend.autograd.grad_modes import ANOMALY
 from frontend.autograd.segments import Recomputed
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, EPOCH, KeptHistory, Rebound, T, TensorBase
+from frontend.evaluation.base import BORROWED, EPOCH, GradientState, KeptHistory, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
 from frontend.evaluation.gradient_state import (
@@ -47,6 +48,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.refresh import refresh
 from frontend.evaluation.storage import RESULT, Leaf, behind
 from frontend.evaluation.trace import make, traced
+from frontend.evaluation.views import others
 from frontend.later import AT_ONCE, later
 from frontend.ops import elementwise
 from hcq.errors import UsageError
@@ -359,6 +361,18 @@ def backward(
     return self
 
 
+def _accumulated(state: GradientState, g: TensorBase, *, kept: bool) -> TensorBase:
+    """Return the gradient after `g` was added; unless `kept`, a tensor that was there is changed in place.
+
+    The gradient of the last step is replaced, in place if other tensors share its elements.
+    """
+    before, used = state.value, state.used
+    if before is not None:
+        total = elementwise.add(before, g)
+        return total if kept else assignment.store(before, total)
+    return assignment.store(used, g) if used is not None and not kept and others(used) else g
+
+
 def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBase]:
     """Add the gradients; return the tensors that got one."""
     realize_written(self)
@@ -409,10 +423,9 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
                 g = _placement.placed_as(g, t)  # noqa: PLW2901 - the gradient from here on
             if state.hooks:
                 g = hooked(t, g)  # noqa: PLW2901 - as above
-            total = g if state.value is None else elementwise.add(state.value, g)
-            state.value, state.used = total, None
+            state.value, state.used = _accumulated(state, g, kept=kept), None
             state.of = weakref.ref(self)
-            state_of(total).past = KeptHistory.KEPT if kept else KeptHistory.CUT
+            state_of(state.value).past = KeptHistory.KEPT if kept else KeptHistory.CUT
     if ANOMALY[0] and not kept:
         anomaly.forget()
     if kept:

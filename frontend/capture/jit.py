@@ -361,6 +361,9 @@ class TinyJit(Generic[P, R]):
         given = [t.leaves[0].buffer for t in stand_ins]
         capture = Capture()
         before = {id(t): grad_state.grad_of(t) for t in grad_state.wanting()}
+        for g in before.values():
+            if g is not None:  # backward inside adds to its memory
+                own(g)
         CAPTURE.now = capture
         LOWER.append(lowered)
         try:

@@ -39,7 +39,10 @@ _MODE: Final = (
     "capture one function for each mode, or reset() it; a mode that the function sets itself is that of each "
     "replay"
 )
-_GRADIENT: Final = "set .grad to None before the call, and call backward() inside the function"
+_GRADIENT: Final = (
+    "set .grad to None before the call, and call backward() inside the function; or keep the gradient that "
+    "was captured, and set it to zeros in place: zero_grad(set_to_none=False)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,6 +214,17 @@ def alias_of(t: TensorBase) -> FamilyLink | None:
     return link
 
 
+def is_alias(a: TensorBase, b: TensorBase) -> bool:
+    """Return whether two tensors have the same elements: one was taken of the other by `detach` alone."""
+    found = []
+    for link in (link_of(a), link_of(b)):
+        at = link
+        while at is not None and at.read is detach:
+            at = at.parent
+        found.append(at)
+    return a is b or (found[0] is not None and found[0] is found[1])
+
+
 def derived(link: FamilyLink, root: TensorBase, top: FamilyLink | None = None) -> TensorBase:
     """Return the view that a link describes, taken of `root`; gradients flow inside `no_grad`, too.
 

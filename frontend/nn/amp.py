@@ -29,6 +29,7 @@ from compiler.dtype import DType, dtypes
 from frontend.arguments.checks import element_type
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
+from frontend.assignment import renew_gradient, shares_gradient
 from frontend.evaluation import modes
 from frontend.evaluation.base import LOWER
 from frontend.evaluation.realize import realize_many
@@ -119,7 +120,7 @@ class GradScaler:
         finite: Tensor | None = None
         for p, g in optimiser.with_gradients():
             divided = g.cast("float32") * inverse.reshape(())
-            p.grad = divided.cast(p.dtype)
+            renew_gradient(p, divided.cast(p.dtype), shared=shares_gradient(p))
             all_finite = divided.isfinite().all()
             finite = all_finite if finite is None else finite & all_finite
         if finite is None:

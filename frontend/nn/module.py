@@ -16,7 +16,7 @@ from compiler.dtype import DType, dtypes, promote
 from frontend.arguments.aliases import accepts_aliases, answer_class, check_call
 from frontend.arguments.checks import element_type, whole
 from frontend.arguments.conversion import flag, shown
-from frontend.assignment import refer
+from frontend.assignment import clear_gradient, refer
 from frontend.device import Device
 from frontend.evaluation import modes
 from frontend.evaluation.constants import stopped
@@ -478,10 +478,10 @@ class Module:
             raise UsageTypeError(f"{type(self).__name__}.register_parameter({name!r}): {text}")
         setattr(self, name, param)
 
-    def zero_grad(self) -> None:
-        """Remove the gradients of all parameters."""
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        """Remove the gradients of all parameters; without `set_to_none`, set them to zeros in place."""
         for t in self.parameters():
-            t.grad = None
+            clear_gradient(t, set_to_none=flag(set_to_none, "zero_grad, set_to_none"))
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad of all parameters; return self. They stay parameters."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from frontend.arguments.aliases import answer_class
 from frontend.arguments.conversion import shown
+from frontend.assignment import clear_gradient
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation.gradient_state import HookHandle
 from frontend.evaluation.plan import CAPTURE
@@ -133,9 +134,9 @@ class Optimizer:
         return [(p, p.grad) for p in params if p.grad is not None]
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Remove the gradients of all parameters; without `set_to_none`, set them to zeros."""
+        """Remove the gradients of all parameters; without `set_to_none`, set them to zeros in place."""
         for p in [p for group in self.param_groups for p in group["params"]]:
-            p.grad = None if set_to_none or p.grad is None else p.grad.detach().zeros_like()
+            clear_gradient(p, set_to_none=set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters; a subclass defines it. Raises `NotImplementedError`."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from frontend.arguments.aliases import answer_class, check_call
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
+from frontend.assignment import renew_gradient, shares_gradient
 from frontend.evaluation.plan import refuse
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -500,6 +501,7 @@ def clip_grad_norm_(
     del foreach
     every = _with_gradients(parameters)
     most = max_norm if max_norm == math.inf else number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
+    shared = [shares_gradient(t) for t in every]
     norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
     total = Tensor.cat(norms).norm(norm_type)
     if flag(error_if_nonfinite, "clip_grad_norm_, error_if_nonfinite"):
@@ -507,9 +509,9 @@ def clip_grad_norm_(
         if not math.isfinite(total.item()):
             raise UsageError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
     scale = (most / (total + 1e-6)).minimum(1.0)
-    for t in every:
+    for t, is_shared in zip(every, shared, strict=True):
         if t.grad is not None:
-            t.grad = t.grad.detach() * scale.cast(t.dtype)
+            renew_gradient(t, t.grad.detach() * scale.cast(t.dtype), shared=is_shared)
     return total
 
 
@@ -518,7 +520,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     limit = number_within("clip_grad_value_, clip_value", clip_value, 0.0)
     for t in _with_gradients(parameters):
         if t.grad is not None:
-            t.grad = t.grad.detach().clip(-limit, limit)
+            renew_gradient(t, t.grad.clip(-limit, limit).detach(), shared=shares_gradient(t))
 
 
 def _with_gradients(parameters: Any) -> list[Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import frontend
 from frontend import Tensor, TinyJit
 from hcq.errors import UsageError
 from tests.oracles.in_place import answer
@@ -238,6 +239,56 @@ def test_a_gradient_with_respect_to_a_target_includes_its_earlier_values():
     a.assign(a * 10.0)
     (found,) = (early + (a * a).sum()).gradient(a)
     assert found.tolist() == [22.0, 44.0]
+
+
+_FLAT = "flat = T.zeros(5); a.grad = flat[:2]; b.grad = flat[2:].view(3, 1); loss().backward()"
+SHARED = {
+    f"{_FLAT}; show(flat, a.grad)": [[2, 2, 3, 3, 3], [2, 2]],
+    f"{_FLAT}; flat.zero_(); show(a.grad); loss().backward(); show(flat)": [[0, 0], [2, 2, 3, 3, 3]],
+    f"{_FLAT}; o.zero_grad(set_to_none=False); show(flat)": [[0, 0, 0, 0, 0]],
+    f"{_FLAT}; T.nn.utils.clip_grad_value_([a, b], 0.5); show(flat)": [[0.5, 0.5, 0.5, 0.5, 0.5]],
+    f"{_FLAT}; T.nn.utils.clip_grad_norm_([a, b], 0.0); show(flat)": [[0, 0, 0, 0, 0]],
+    f"{_FLAT}; o.step(); flat.zero_(); loss().backward(); show(flat, a)": [[2, 2, 3, 3, 3], [-1, -1]],
+    "loss().backward(); g = a.grad; loss().backward(); show(g); a.grad.zero_(); show(g)": [[4, 4], [0, 0]],
+    "loss().backward(); g = a.grad.detach(); o.zero_grad(set_to_none=False); show(g)": [[0, 0]],
+    "loss().backward(); g = a.grad; loss().backward(create_graph=True); show(g, a.grad)": [[2, 2], [4, 4]],
+    "old = a.detach(); a.data = a.data * 5; show(old, a); a.data.mul_(2); show(old, a)": [
+        [1, 1], [5, 5], [1, 1], [10, 10],
+    ],
+    "old = a.detach(); a.data -= 3; show(old, a)": [[-2, -2], [-2, -2]],
+    "v = a.view(2, 1); a.data = T.zeros(2); show(v, a)": [[[1], [1]], [0, 0]],
+}  # fmt: skip
+"""Program -> what it shows in PyTorch 2.13, which adds to gradients and clips them in place."""
+
+
+@pytest.mark.parametrize("text", SHARED)
+def test_tensors_that_share_elements_with_gradients_and_data_follow_as_in_pytorch(text: str):
+    a, b = frontend.ones(2, requires_grad=True), frontend.ones(3, 1, requires_grad=True)
+    shown: list[Any] = []
+    names = {"T": frontend, "a": a, "b": b, "o": frontend.optim.SGD([a, b], lr=1.0)}
+    names["show"] = lambda *tensors: shown.extend(t.tolist() for t in tensors)
+    exec(text, names | {"loss": lambda: (a * 2).sum() + (b * 3).sum()})
+    assert shown == SHARED[text]
+
+
+@pytest.mark.parametrize("wrap", [TinyJit, frontend.compile])
+def test_a_captured_function_adds_to_gradients_that_are_there(wrap: Any):
+    w = Tensor([1.0, 2.0], requires_grad=True)
+
+    def micro(x: Tensor) -> Tensor:
+        loss = (w * x).sum()
+        loss.backward()
+        return loss
+
+    captured, total = wrap(micro), np.zeros(2)
+    for n in range(6):
+        captured(Tensor([1.0, n + 1.0]))
+        total += [1.0, n + 1.0]
+        assert w.grad is not None
+        assert w.grad.tolist() == total.tolist()
+        if n == 3:
+            w.grad.zero_()
+            total[:] = 0
 
 
 def test_a_captured_update_that_fills_parameters_alike_keeps_their_gradients_apart():

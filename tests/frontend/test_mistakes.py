@@ -84,6 +84,7 @@ def _gradient_in_capture() -> None:
 
     @TinyJit
     def step(x: Tensor) -> Tensor:
+        weight.grad = None
         loss = (x * weight).sum()
         loss.backward()
         return loss
