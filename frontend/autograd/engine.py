@@ -181,6 +181,21 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
         root, start = make(self, (origin.expr, origin.leaves)), waiting.pop(youngest).to(origin.expr.device)
 
 
+def between_hooks(targets: Sequence[TensorBase]) -> list[Any]:
+    """Return the tensors with hooks that are no targets and were computed from one."""
+    known = {id(t) for t in targets}
+    found = [t for t in wanting() if state_of(t).hooks and id(t) not in known]
+    return [t for t in found if behind(t.leaves) or any(_leads(t, target) for target in targets)]
+
+
+def _leads(t: TensorBase, target: TensorBase) -> bool:
+    """Return whether a tensor is computed from another one."""
+    places = {leaf: i for i, leaf in enumerate(t.leaves)}
+    node = target.expr, tuple([places.get(leaf, -1) for leaf in target.leaves])
+    root = t.expr, tuple(range(len(t.leaves)))
+    return node in _nodes(root)
+
+
 def _sum(a: T | None, b: T | None) -> T | None:
     return b if a is None else a if b is None else elementwise.add(a, b)
 

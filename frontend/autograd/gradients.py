@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import flag
-from frontend.autograd.engine import gradients_or_none
+from frontend.autograd.engine import between_hooks, gradients_or_none
 from frontend.evaluation.constants import stopped
-from frontend.evaluation.gradient_state import group
+from frontend.evaluation.gradient_state import group, hooked
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
     `retain_graph` has no effect. For an input that no output depends on the gradient is None with
     `allow_unused`.
 
+    Hooks of inputs change their gradients, and hooks of tensors on the way are called.
+
     Raises `UsageError` for such an input without `allow_unused`, for another number of `grad_outputs`, and as
     `Tensor.gradient`; `UsageTypeError` for inputs that are no tensors, and for flags that are no bools.
     """
@@ -48,12 +50,15 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
         raise UsageError(f"grad: wanted {len(outs)} tensors as grad_outputs, saw {len(seeds)}")
     for t in targets:
         tensor(t, "grad, inputs", outs[0])
-    found: list[Tensor | None] = [None] * len(targets)
+    every = [*targets, *between_hooks(targets)]
+    summed: list[Tensor | None] = [None] * len(every)
     for out, seed in zip(outs, seeds, strict=True):
-        for i, g in enumerate(gradients_or_none(out, targets, seed)):
+        for i, g in enumerate(gradients_or_none(out, every, seed)):
             if g is not None:
-                before = found[i]
-                found[i] = g if before is None else before + g
+                before = summed[i]
+                summed[i] = g if before is None else before + g
+    summed = [g if g is None else hooked(t, g) for t, g in zip(every, summed, strict=True)]
+    found = summed[: len(targets)]
     missing = [i for i, g in enumerate(found) if g is None]
     if missing and not allow_unused:
         raise UsageError(

@@ -247,7 +247,7 @@ def hooked(t: TensorBase, g: T) -> T:
     Raises `UsageError` where a hook replaces the gradient of a tensor that was computed from others: theirs
     are computed together with it. A leaf's value under another name (`x * 1`, `x.view(3)`) is such a tensor.
     """
-    for hook in list(state_of(t).hooks.values()):
+    for hook in list(t.state.hooks.values()) if hasattr(t, "state") else ():
         found = hook(g)
         if found is not None and not _own_leaf(t):
             raise UsageError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from frontend import Tensor, TinyJit, nn
+from frontend import Tensor, TinyJit, autograd, nn
 from hcq.errors import UsageError, UsageTypeError
 
 
@@ -125,8 +125,21 @@ def test_another_gradient_from_a_hook_of_no_leaf_is_refused(change: Any):
     assert seen == [[2.0, 2.0, 2.0]]
     handle.remove()
     y.register_hook(lambda g: g * 10)
-    with pytest.raises(UsageError, match="which is no leaf, returned another gradient"):
-        (y * 2).sum().backward()
+    for backward in (lambda t: t.backward(), lambda t: autograd.grad(t, [x])):
+        with pytest.raises(UsageError, match="which is no leaf, returned another gradient"):
+            backward((y * 2).sum())
+
+
+def test_autograd_grad_calls_hooks_of_inputs_and_on_the_way():
+    x, other = (Tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    seen: list[Any] = []
+    x.register_hook(lambda g: g * 2)
+    other.register_hook(lambda _: seen.append("other"))
+    y = x * 3
+    y.register_hook(lambda g: seen.append(g.tolist()))
+    (found,) = autograd.grad((y * y * other).sum(), [x], create_graph=True)
+    (second,) = autograd.grad(found.sum(), [other])
+    assert (found.tolist(), second.tolist(), seen) == ([36, 144], [36, 72], [[6, 24], "other"])
 
 
 def test_a_hook_of_a_detached_value_may_return_another_gradient():
