@@ -39,7 +39,6 @@ class Items(Module, list[Any]):
         super().__init__([self._item(v) for v in items])
 
     def _item(self, value: Any) -> Any:
-        """Return a value as an item. Raises `UsageTypeError` for what can be none."""
         return _module(self, value)
 
     def append(self, value: Any) -> Self:  # type: ignore[override]  # PyTorch's return the list
@@ -198,14 +197,15 @@ class Named(Module, dict[str, Any]):
         self.update({} if items is None else items)
 
     def _item(self, value: Any) -> Any:
-        """Return a value as an item. Raises `UsageTypeError` for what can be none."""
         return _module(self, value)
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, module: Any) -> None:
         """Set an item. Raises `UsageTypeError` for a name with dots, and for what cannot be an item."""
         if not isinstance(name, str) or "." in name or not name:
             raise UsageTypeError(f"{type(self).__name__}: wanted a name without dots, saw {shown(name)}")
-        dict.__setitem__(self, name, self._item(value))
+        dict.__setitem__(self, name, self._item(module))
+
+    add_module = __setitem__  # type: ignore[assignment]  # of an item, and with its name
 
     def update(self, items: Any = (), **names: Any) -> None:  # type: ignore[override]  # one for all forms
         """Set items by name, of a mapping or of pairs."""
