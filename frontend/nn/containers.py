@@ -63,6 +63,27 @@ class Items(Module, list[Any]):
     def __iadd__(self, values: Any) -> Self:  # type: ignore[misc]  # as above
         return self.extend(values)
 
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Append a module under a name. Raises `UsageError` for None and for a name that is in use."""
+        names = [n for n, _ in parts_of(self)]
+        if module is None or name in names:
+            raise UsageError(
+                f"{type(self).__name__}.add_module({name!r}): wanted a module and a name that is not in use"
+            )
+        self.__dict__[NAMES] = [*names[: len(self)], name]
+        list.append(self, self._item(module))
+
+    def __delitem__(self, i: Any) -> None:
+        """Remove items; the others have their numbers as names from then on, as in PyTorch."""
+        self.__dict__.pop(NAMES, None)
+        list.__delitem__(self, i)
+
+    def pop(self, i: Any = -1) -> Any:
+        """Remove item i, and return it; see `del`."""
+        found = self[i]
+        del self[i]
+        return found
+
 
 class Sequential(Items):
     """A list of layers, or functions of one tensor, called one after the other.
@@ -88,16 +109,6 @@ class Sequential(Items):
             raise UsageTypeError(f"Sequential: wanted layers, saw the class {name}; make one: {name}()")
         return value
 
-    def add_module(self, name: str, module: Module | None) -> None:
-        """Append a module under a name. Raises `UsageError` for None and for a name that is in use."""
-        names = [n for n, _ in parts_of(self)]
-        if module is None or name in names:
-            raise UsageError(
-                f"Sequential.add_module({name!r}): wanted a module and a name that is not in use"
-            )
-        self.__dict__[NAMES] = [*names[: len(self)], name]
-        list.append(self, self._item(module))
-
     def __getattr__(self, name: str) -> Any:
         """Return a layer by its name. Raises `AbsentNameError`."""
         names = self.__dict__.get(NAMES, ())
@@ -116,17 +127,6 @@ class Sequential(Items):
     def __add__(self, layers: Any) -> Sequential:
         """Return a `Sequential` of these layers and others."""
         return Sequential(*self).extend(layers)
-
-    def __delitem__(self, i: Any) -> None:
-        """Remove layers; the others have their numbers as names from then on, as in PyTorch."""
-        self.__dict__.pop(NAMES, None)
-        list.__delitem__(self, i)
-
-    def pop(self, i: Any = -1) -> Any:
-        """Remove layer i, and return it; see `del`."""
-        found = self[i]
-        del self[i]
-        return found
 
     def forward(self, x: Any) -> Any:
         """Return x passed through each layer in turn."""
