@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from compiler.dtype import DType, by_name, dtypes, promote
 from frontend.arguments.aliases import MemoryLayout, accepts_aliases
-from frontend.arguments.checks import element_type, whole
+from frontend.arguments.checks import Size, element_type, whole
 from frontend.arguments.conversion import shown
 from frontend.evaluation.plan import refuse
 from frontend.methods import METHODS
@@ -59,7 +59,7 @@ HOMES: Final = {
 CONSTANTS: Final = {
     **{n: MemoryLayout(n) for n in ("strided", "preserve_format", "contiguous_format", "channels_last")},
     "channels_last_3d": MemoryLayout("channels_last_3d"), "layout": MemoryLayout,
-    "memory_format": MemoryLayout, "Size": tuple, "dtype": DType, "e": math.e, "inf": math.inf,
+    "memory_format": MemoryLayout, "Size": Size, "dtype": DType, "e": math.e, "inf": math.inf,
     "nan": math.nan, "pi": math.pi, "newaxis": None,
 }  # fmt: skip
 """Numbers and types that are names of the module."""
@@ -145,7 +145,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    return condition.where(input, other)
+    return (condition.bool() if condition.dtype is dtypes.uint8 else condition).where(input, other)
 
 
 def is_tensor(x: object) -> bool:

@@ -156,9 +156,9 @@ class Tensor(Methods, Exchange):
         return self.of_part((leaf_expr((), dtype, opened.name), (leaf,)))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The size of each axis."""
-        return self.expr.shape
+    def shape(self) -> checks.Size:
+        """The size of each axis, a tuple with PyTorch's `numel`."""
+        return checks.Size(self.expr.shape)
 
     @property
     def dtype(self) -> DType:
@@ -249,7 +249,7 @@ class Tensor(Methods, Exchange):
         Raises `UsageIndexError` for an axis that does not exist.
         """
         return (
-            self.expr.shape
+            self.shape
             if axis is None
             else self.expr.shape[checks.axis_of(axis, self.expr.shape, "size")]
         )

@@ -17,6 +17,32 @@ from typing import Any, Final, SupportsIndex
 from compiler.dtype import DType, by_name, dtypes
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
+
+class Size(tuple[int, ...]):
+    """A shape, as a tuple with PyTorch's `numel`; its slices, sums and multiples are of this class."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        return prod(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        found: Any = tuple.__getitem__(self, key)
+        return Size(found) if key.__class__ is slice else found
+
+    def __add__(self, other: Any) -> Size:
+        return Size(tuple.__add__(self, other))
+
+    def __radd__(self, other: Any) -> Size:
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, count: Any) -> Size:
+        return Size(tuple.__mul__(self, count))
+
+    __rmul__ = __mul__
+
+
 Shape = tuple[int, ...]
 Axes = int | tuple[int, ...] | list[int] | None
 Place = Any

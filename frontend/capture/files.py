@@ -33,6 +33,7 @@ from compiler.dtype import by_name, dtypes
 from compiler.image import CompiledKernel, MalformedError, from_bytes, to_bytes
 from compiler.ir.serialize import kernel_key, parse_kernel
 from compiler.ir.verify import verify_kernel
+from frontend.arguments.checks import Size
 from frontend.capture.captured import Assembly, Captured, own, settle
 from frontend.containers import BoundPlaceholder, Placeholder, SizedPlaceholder
 from frontend.device import LOCK, Device, TensorDevice
@@ -89,8 +90,8 @@ def encoded(value: Any, what: str) -> Any:
         return {"bound": [value.number, v.name, v.low, v.high, value.factor, value.offset]}
     if value.__class__ is SizedPlaceholder:
         return {"sized": [encoded(value.whole, what), [encoded(n, what) for n in value.sizes]]}
-    if value.__class__ in {list, tuple}:
-        return {value.__class__.__name__: [encoded(v, what) for v in value]}
+    if value.__class__ in {list, tuple, Size}:
+        return {"list" if value.__class__ is list else "tuple": [encoded(v, what) for v in value]}
     if value.__class__ is dict:
         return {"dict": [[encoded(k, what), encoded(v, what)] for k, v in value.items()]}
     raise UsageError(

@@ -30,10 +30,11 @@ from types import (
 )
 from typing import Any, Final, NamedTuple
 
+from frontend.arguments.checks import Size
 from frontend.capture.code import Step, names_of
 from frontend.tensor import Tensor
 
-PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, frozenset})
+PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, Size, frozenset})
 """Classes whose values are compared by value."""
 ITERATORS: Final[tuple[type, ...]] = (
     *(GeneratorType, zip, map, filter, enumerate, reversed, count, cycle),

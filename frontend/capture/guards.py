@@ -21,6 +21,7 @@ from itertools import chain, repeat
 from operator import getitem, is_
 from typing import Any
 
+from frontend.arguments.checks import Size
 from frontend.capture.found import GONE, LOST, PLAIN, Held, Read, Search, is_array, values_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -34,7 +35,7 @@ def same(a: Any, b: Any) -> bool:
         return True
     if a.__class__ is not b.__class__:
         return False
-    if a.__class__ is tuple:
+    if a.__class__ in {tuple, Size}:
         return len(a) == len(b) and all(map(same, a, b))
     number = a.__class__.__module__ == "numpy" and getattr(a, "shape", None) == ()
     return (a.__class__ in PLAIN or number) and repr(a) == repr(b)

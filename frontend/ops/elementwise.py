@@ -15,7 +15,7 @@ import builtins
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
@@ -35,6 +35,9 @@ from frontend.evaluation.constants import (
 from frontend.evaluation.expr import float_dtype
 from frontend.evaluation.trace import apply, composite, method, named, operator
 from hcq.errors import UsageError
+
+MASKS: Final = (dtypes.bool, dtypes.uint8)
+"""Dtypes of masks; uint8 is that of PyTorch's former ones."""
 
 
 def result_dtype(*operands: TensorBase | Number) -> DType:
@@ -258,12 +261,15 @@ def where(self: T, a: T | Number, b: T | Number) -> T:
     """Return a where self, a bool tensor, is true, else b; all three broadcast.
 
     a and b promote to one dtype. For a tensor x that is not bool, `x.where(condition, b)` is
-    `condition.where(x, b)`, as in PyTorch. Raises `UsageError` if neither is bool.
+    `condition.where(x, b)`, as in PyTorch, also for a condition of uint8. Raises `UsageError` if neither is
+    bool.
     """
     first: Any = a
-    if self.expr.dtype is not dtypes.bool and hasattr(a, "expr") and a.expr.dtype is dtypes.bool:
-        found: T = where(first, self, b)
+    if self.expr.dtype is not dtypes.bool and hasattr(a, "expr") and a.expr.dtype in MASKS:
+        found: T = where(convert(first, dtypes.bool), self, b)
         return found
+    if self.expr.dtype is dtypes.uint8:
+        self = convert(self, dtypes.bool)
     if self.expr.dtype is not dtypes.bool:
         raise UsageError(
             f"where: the condition must be bool, saw {self.expr.dtype.name}\n"

@@ -14,6 +14,7 @@ from typing import Any, cast
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import Axes, axis_of, repeated, whole, whole_or_none
+from frontend.arguments.conversion import held
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, ruled
 from frontend.evaluation.trace import apply, composite, method
@@ -84,7 +85,7 @@ def cat(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     Dtypes are promoted. A vector of no elements, of shape (0,), fits any shape. Raises `UsageError` when the
     sizes of another axis differ, `UsageTypeError` for no tensors.
     """
-    tensors, axis = _with_axis(others, axis)
+    tensors, axis = _with_axis(self, others, axis)
     sized: Any = _sized(self, tensors)
     if sized is not None:
         return cast("T", sized.dispatch(cat, (self, *tensors), {"axis": axis}))
@@ -92,9 +93,15 @@ def cat(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     return joined
 
 
-def _with_axis(others: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int]:
-    """Return the tensors beside the first argument, and the axis, which may be the last by position."""
-    last = whole_or_none(others[-1]) if others and not hasattr(others[-1], "expr") else None
+def _with_axis(first: Any, others: tuple[Any, ...], axis: int) -> tuple[tuple[Any, ...], int]:
+    """Return the tensors beside the first argument, and the axis, which may be the last by position.
+
+    A tensor beside a list of tensors is an axis.
+    """
+    given = others[-1] if others else None
+    if hasattr(given, "expr"):
+        given = held(given) if isinstance(first, (list, tuple)) else None
+    last = whole_or_none(given)
     return (others, axis) if last is None else (others[:-1], last)
 
 
@@ -153,7 +160,7 @@ def stack(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     `axis` is the index of the new axis in the result. Dtypes are promoted. Raises `UsageError` when the
     shapes differ, `UsageTypeError` for no tensors.
     """
-    tensors, axis = _with_axis(others, axis)
+    tensors, axis = _with_axis(self, others, axis)
     sized: Any = _sized(self, tensors)
     if sized is not None:
         return cast("T", sized.dispatch(stack, (self, *tensors), {"axis": axis}))

@@ -201,7 +201,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     member = ((safe.unsqueeze(-1) == classes) & valid.unsqueeze(-1)).any(-2)
     gaps = (1 - (x.gather(-1, safe).unsqueeze(-1) - x.unsqueeze(-2))).relu()
     counted = valid.unsqueeze(-1) & ~member.unsqueeze(-2)
-    each = counted.where(gaps, 0.0).sum((-1, -2)) / x.shape[-1]
+    each: Tensor = counted.where(gaps, 0.0).sum((-1, -2)) / x.shape[-1]
     if reduction == "none":
         return each.reshape(()) if input.ndim == 1 else each
     return each.mean() if reduction == "mean" else each.sum()

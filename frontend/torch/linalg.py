@@ -14,6 +14,7 @@ import math
 from typing import Any, NamedTuple
 
 from frontend.arguments.aliases import answer_module
+from frontend.array_api.elementwise import agreed
 from frontend.array_api.linalg import (
     cholesky,
     cross,
@@ -28,7 +29,6 @@ from frontend.array_api.linalg import (
     pinv,
     qr,
     slogdet,
-    solve,
     svd,
     svdvals,
     vecdot,
@@ -36,7 +36,7 @@ from frontend.array_api.linalg import (
 )  # fmt: skip
 from frontend.autograd.function import Function
 from frontend.ops import decompositions
-from frontend.ops.singular import LinAlgError
+from frontend.ops.singular import LinAlgError, refuse_singular
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -161,6 +161,8 @@ def solve_triangular(
 
     With `unitriangular` the diagonal counts as ones.
     """
+    if B.ndim < 2:
+        raise UsageError(f"solve_triangular: wanted matrices on the right, saw {B.shape}; unsqueeze a vector")
     half = A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))
     if unitriangular:
         half = half + Tensor.eye(A.shape[-1], dtype=A.dtype, device=A.device)
@@ -300,15 +302,34 @@ def _info(name: str, wrong: Any, check_errors: bool) -> Tensor:
     return info
 
 
+def _solution(A: Tensor, B: Tensor, left: bool) -> Tensor:  # noqa: N803 - as above
+    vectors = B.ndim == 1 or B.shape == A.shape[:-1]
+    columns = B.unsqueeze(-1) if vectors else B
+    if left:
+        found = decompositions.solution(A, columns)
+    else:
+        found = decompositions.solution(A.adjoint(), columns.adjoint()).adjoint()
+    return found.squeeze(-1) if vectors else found
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 - as above
+    """Return the solution of A @ X = B, without `left` of X @ A = B.
+
+    B are matrices, or vectors: of the shape (n,), or that of A without its last axis. Raises `LinAlgError`
+    for a singular matrix.
+    """
+    found = _solution(*agreed(A, B, "solve"), left)
+    refuse_singular(A, "solve")
+    return found
+
+
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solved:  # noqa: N803 - as above
-    """Return the solution of A @ X = B, without `left` of X @ A = B, and the number of a pivot that is 0.
+    """Return the solution as `solve` does, and the number of a pivot that is 0.
 
     Raises `LinAlgError` for a singular matrix with `check_errors` alone; else the result is not finite.
     """
     pivots = _eliminated(A)[0].diagonal(0, -2, -1)
-    a, b = (A, B) if left else (A.adjoint(), B.adjoint())
-    found = decompositions.solution(a, b)
-    return Solved(found if left else found.adjoint(), _info("solve_ex", pivots == 0, check_errors))
+    return Solved(_solution(A, B, left), _info("solve_ex", pivots == 0, check_errors))
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:  # noqa: N803 - as above
