@@ -232,6 +232,9 @@ class Cut:
 
 NUMBERS: Final = frozenset({int, type(None)})
 """Classes of the usual bounds of a slice."""
+PARTS: Final = (TensorBase, slice, list, tuple, range, type(None), type(...))
+"""Classes of entries that make a list a tuple of indices, as in PyTorch; arrays of NumPy do, too."""
+MOST_PARTS: Final = 32
 Entry = Cut | None | int
 """A cut of the next axis; None: a new axis of size 1; an int: the number of the next axis's index tensor."""
 
@@ -318,7 +321,7 @@ def getitem(self: T, key: Any) -> T:
     """
     found, view = _item(self, key)
     if view and self.epoch:
-        share(self, found, item, (key,))
+        share(self, found, item, (parts_of(key),))
     return found
 
 
@@ -338,6 +341,7 @@ BACK[item] = _put
 
 def _item(self: T, key: Any) -> tuple[T, bool]:
     """Return self[key], and whether it is a view: it does not depend on values of tensors."""
+    key = parts_of(key)
     if key.__class__ is not int and _is_symbolic(key):
         return _symbolic_item(self, key), False
     shape, key = with_places(self, with_tensors(self, key))
@@ -375,6 +379,14 @@ def _symbolic_item(x: T, key: Any) -> Any:
     )
 
 
+def parts_of(key: Any) -> Any:
+    """Return a list of fewer than 32 entries as a tuple where one is no number: `x[[a, 0]]` is `x[a, 0]`."""
+    if key.__class__ is not list or len(key) >= MOST_PARTS:
+        return key
+    arrays = [type(p).__module__ == "numpy" and hasattr(p, "__len__") for p in key]
+    return tuple(key) if True in arrays or any(isinstance(p, PARTS) for p in key) else key
+
+
 def with_tensors(x: TensorBase, key: Any) -> Any:
     """Return a key with lists, nested tuples, ranges and NumPy arrays made tensors; uint8 becomes bool."""
     if isinstance(key, tuple):
@@ -384,7 +396,11 @@ def with_tensors(x: TensorBase, key: Any) -> Any:
 
 def _with_tensor(x: TensorBase, part: Any) -> Any:
     if isinstance(part, (list, tuple, range)):
-        return x.operand(part) if part else x.of_part(part_of_data([], dtypes.int64, x.expr.device))
+        found = x.operand(part) if part else None
+        if found is None or not prod(found.expr.shape):
+            shape = (0,) if found is None else found.expr.shape
+            return apply(Ops.RESHAPE, shape, x.of_part(part_of_data([], dtypes.int64, x.expr.device)))
+        return found
     part = x.operand(part) if type(part).__module__ == "numpy" else part
     if part.__class__ is x.__class__ and part.expr.dtype is dtypes.uint8:
         return convert(part, dtypes.bool)  # PyTorch's masks of former times

@@ -55,6 +55,7 @@ from frontend.ops.indexing import (
     moving_parts,
     only_at,
     part_of,
+    parts_of,
     place_at,
     refuse_outside,
     unmasked,
@@ -70,11 +71,11 @@ from hcq.errors import UnsupportedError, UsageError, UsageIndexError, UsageTypeE
 def setitem(self: TensorBase, key: Any, value: Any) -> None:
     """Assign `value`, broadcast, to the part that `key` names.
 
-    The key is one of `x[key]`, or a bool mask of the shape of the first axes, where size 1 means all. Of
-    several values for one element, the last is written. An index out of range raises `UsageIndexError` if the
-    host knows its value, or under `HCQ_VALIDATE=1`; otherwise its value is ignored. Raises `UsageError` for a
-    value that does not broadcast.
+    The key is one of `x[key]`. Of several values for one element, the last is written. An index out of range
+    raises `UsageIndexError` if the host knows its value, or under `HCQ_VALIDATE=1`; otherwise its value is
+    ignored. Raises `UsageError` for a value that does not broadcast.
     """
+    key = parts_of(key)
     if value.__class__ is self.__class__ and _is_there(self, key, value):
         return
     with LOCK:  # the new value has what other threads wrote to other parts
@@ -97,7 +98,7 @@ def written(self: T, key: Any, value: Any) -> T:
     """Return self with `value`, broadcast, in the part that `key` names."""
     if has_symbolic_size(key):
         key, value = self.symbolic_rules["written"](self, key, value)
-    key = with_tensors(self, key)
+    key = with_tensors(self, parts_of(key))
     if is_mask(key, self):
         own = getattr(self.operand(value), "shape", ())
         if prod(own) == 1 or set(own[: max(0, len(own) - len(self.expr.shape) + len(key.expr.shape))]) <= {1}:
@@ -163,8 +164,11 @@ def _fitting(value: T, shape: Shape) -> T:
 def _written_where(x: T, mask: T, value: Any) -> T:
     """Return x with values where a mask of its first axes is true."""
     shape, named = x.expr.shape, mask.expr.shape
-    if len(named) > len(shape) or any(m not in {1, n} for m, n in zip(named, shape, strict=False)):
-        raise UsageError(f"writing where a mask of shape {named} holds: wanted the first axes of {shape}")
+    if named != shape[: len(named)]:
+        raise UsageIndexError(
+            f"writing where a mask of shape {named} holds: wanted the first axes of {shape}\n"
+            "hint: masked_fill and where broadcast the mask"
+        )
     own = value.expr.shape if value.__class__ is x.__class__ else ()
     beside = len(shape) - len(named)
     if own != shape and any(n != 1 for n in own[: max(0, len(own) - beside)]):
