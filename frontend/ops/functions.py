@@ -253,7 +253,8 @@ def xlogy(self: T, other: T | Number) -> T:
 @in_float32
 def addcmul(self: T, first: T, second: T, value: float = 1) -> T:
     """Return self + value * first * second; 16-bit floats are rounded once."""
-    return add(self, mul(mul(first, second), value))
+    dtype = result_dtype(self, first, second)  # a product of uint8 beside a float does not wrap
+    return add(self, mul(mul(convert(first, dtype), second), value))
 
 
 @composite
@@ -362,7 +363,7 @@ def _with_alpha(fn: Callable[[T, T | Number], T], x: T, other: T | Number, alpha
         return fn(x, y * alpha)
     dtype = result_dtype(x, y)
     if not is_half(dtype):
-        return fn(x, mul(y, alpha))
+        return fn(x, mul(convert(y, dtype), alpha))
     found: T = cast(fn(cast(x, dtypes.float32), mul(cast(y, dtypes.float32), alpha)), dtype)
     return found
 

@@ -388,7 +388,7 @@ def range_(start: float, end: float, step: float = 1, *, dtype: Any = None) -> T
 
 def rsub(input: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """Return other - alpha * input."""
-    found: Tensor = other - input * alpha
+    found: Tensor = other.sub(input, alpha=alpha) if isinstance(other, Tensor) else other - input * alpha
     return found
 
 

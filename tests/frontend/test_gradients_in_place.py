@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import frontend
-from frontend import Tensor, TinyJit
+from frontend import Tensor, TinyJit, tensor
 from hcq.errors import UsageError
 from tests.oracles.in_place import answer
 from tests.oracles.recording import recorded
@@ -23,9 +23,9 @@ def test_values_and_gradients_are_those_of_pytorch(part: int):
         want = WANT[text]
         if "error" in want:
             with pytest.raises(UsageError):
-                answer(text, frontend.tensor)
+                answer(text, tensor)
             continue
-        found = answer(text, frontend.tensor)
+        found = answer(text, tensor)
         np.testing.assert_allclose(found["y"], want["y"], rtol=1e-6, err_msg=text)
         for name, g in want["gradients"].items():  # a tensor whose value was overwritten has none here
             np.testing.assert_allclose(
