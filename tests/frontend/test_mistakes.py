@@ -66,7 +66,9 @@ def _ones(*sizes: int) -> Tensor:
 
 
 def _optimised_without_backward() -> None:
-    optim.SGD(_Net().parameters(), lr=0.1).step()
+    step = TinyJit(optim.SGD(_Net().parameters(), lr=0.1).step)
+    for _ in range(2):
+        step()
 
 
 def _changed_in_place() -> None:
@@ -158,7 +160,7 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
         ("(2,)", "sum()"),
     ),
     ("backward of constants", lambda: _x().sum().backward(), UsageError, ("requires_grad", "make one")),
-    ("step without backward", _optimised_without_backward, UsageError, ("gradient", "backward()")),
+    ("captured step without backward", _optimised_without_backward, UsageError, ("gradient", "backward()")),
     ("change of a parameter", _changed_in_place, UsageError, ("in place", "no_grad")),
     ("change of repeated rows", _changed_expanded_view, UsageError, ("ambiguous", "clone()")),
     ("model for its parameters", lambda: optim.Adam(_Net()), UsageTypeError, ("Net", "parameters()")),  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import numpy as np
 
 import hcq
 from frontend import Tensor, TinyJit, Variable, dtypes, nn
+from frontend.arguments.checks import Size
 from frontend.device import DeviceName
 from frontend.variable import Bound
 
@@ -68,7 +69,7 @@ def methods(x: Tensor, y: Tensor) -> None:
 def values(x: Tensor) -> None:
     """What leaves the device."""
     assert_type(x.numpy(), np.ndarray[Any, Any])
-    assert_type(x.shape, tuple[int, ...])
+    assert_type(x.shape, Size)
     assert_type(x.device, DeviceName)
     assert_type(x.device.type, str)
     assert_type(len(x), int)
