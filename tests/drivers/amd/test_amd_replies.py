@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from drivers.amd.layouts import drm, kfd
-from drivers.kernel import PAGE, view_at
+from drivers.kernel import MAP_FIXED, view_at
 from hcq.errors import BringUpError
 from tests.drivers.amd.opened import emulated, opened
 from tests.support.hooked import HookedKernel
@@ -24,11 +23,13 @@ CLOCKS = kfd.kfd_ioctl_get_clock_counters_args
 
 
 class Moved(HookedKernel):
-    """Maps memory elsewhere than it tells; the range goes with the reservation around it."""
+    """Maps memory of the GPU elsewhere than it is asked to."""
 
-    def mmap(self, size: int, **others: Any) -> Mapping:
-        mapping = super().mmap(size, **others)
-        return replace(mapping, va=mapping.va + PAGE) if others.get("fd", -1) >= 0 else mapping
+    def mmap(self, size: int, *, va: int = 0, flags: int | None = None, **rest: int) -> Mapping:
+        elsewhere = flags is not None and flags & MAP_FIXED and rest.get("fd", -1) >= 0
+        if flags is not None and elsewhere:
+            va, flags = 0, flags & ~MAP_FIXED
+        return super().mmap(size, va=va, flags=flags, **rest)
 
 
 def apertures(block: bytearray) -> None:
@@ -67,5 +68,7 @@ def test_a_clock_of_zero_is_an_error(name: str) -> None:
 
 
 def test_memory_that_is_mapped_elsewhere_is_an_error() -> None:
+    kernel = Moved(emulated().inner)
     with pytest.raises(BringUpError, match="is mapped at"):
-        opened(Moved(emulated().inner))
+        opened(kernel)
+    assert kernel.held() == {}
