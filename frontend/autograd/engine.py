@@ -376,6 +376,13 @@ def backward(
     return self
 
 
+def _apart(g: T) -> T:
+    """Return the same value as another tensor: a hook may keep the one that it was given, or gave."""
+    found = make(g, (g.expr, g.leaves))
+    found.recipe, found.epoch = g.recipe, g.epoch
+    return found
+
+
 def _accumulated(state: GradientState, g: TensorBase, *, kept: bool) -> TensorBase:
     """Return the gradient after `g` was added; unless `kept`, a tensor that was there is changed in place.
 
@@ -437,7 +444,7 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
             if "," in t.expr.device and t.expr.op is PARAM:  # divided as its memory: a reduce-scatter
                 g = _placement.placed_as(g, t)  # noqa: PLW2901 - the gradient from here on
             if state.hooks:
-                g = hooked(t, g)  # noqa: PLW2901 - as above
+                g = _apart(hooked(t, g))  # noqa: PLW2901 - as above
             state.value, state.used = _accumulated(state, g, kept=kept), None
             state.of = weakref.ref(self)
             state_of(state.value).past = KeptHistory.KEPT if kept else KeptHistory.CUT

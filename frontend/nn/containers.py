@@ -190,7 +190,7 @@ class Named(Module, dict[str, Any]):
     """A module that is a dictionary: the names are without dots, as they are parts of names of parameters."""
 
     __eq__, __ne__ = object.__eq__, object.__ne__
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a dictionary has none
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()

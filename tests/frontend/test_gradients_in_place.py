@@ -242,6 +242,7 @@ def test_a_gradient_with_respect_to_a_target_includes_its_earlier_values():
 
 
 _FLAT = "flat = T.zeros(5); a.grad = flat[:2]; b.grad = flat[2:].view(3, 1); loss().backward()"
+_TWICE = "loss().backward(); loss().backward()"
 SHARED = {
     f"{_FLAT}; show(flat, a.grad)": [[2, 2, 3, 3, 3], [2, 2]],
     f"{_FLAT}; flat.zero_(); show(a.grad); loss().backward(); show(flat)": [[0, 0], [2, 2, 3, 3, 3]],
@@ -252,6 +253,8 @@ SHARED = {
     "loss().backward(); g = a.grad; loss().backward(); show(g); a.grad.zero_(); show(g)": [[4, 4], [0, 0]],
     "loss().backward(); g = a.grad.detach(); o.zero_grad(set_to_none=False); show(g)": [[0, 0]],
     "loss().backward(); g = a.grad; loss().backward(create_graph=True); show(g, a.grad)": [[2, 2], [4, 4]],
+    f"l = []; a.register_hook(lambda g: l.append(g)); {_TWICE}; show(*l, a.grad)": [[2, 2], [2, 2], [4, 4]],
+    f"k = T.ones(2); a.register_hook(lambda g: k); {_TWICE}; show(k, a.grad)": [[1, 1], [2, 2]],
     "old = a.detach(); a.data = a.data * 5; show(old, a); a.data.mul_(2); show(old, a)": [
         [1, 1], [5, 5], [1, 1], [10, 10],
     ],
