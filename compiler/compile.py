@@ -14,10 +14,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler import cache, stats, winners
+from compiler import cache, stats
 from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
 from compiler.ir.serialize import kernel_key
-from compiler.plan.choice import from_text, to_text
 from compiler.targets import target_of
 from hcq.config import config
 from hcq.errors import CompileError, HcqError
@@ -50,8 +49,8 @@ class CachePlace:
     """The key; "" for a kernel that was found in this process or is not cached."""
     text: str
     """The kernel's canonical text; "" for a kernel that was found in this process."""
-    choice: str = ""
-    """The text of the choice by which it is planned; "" for the estimated plan."""
+    choice: Choice | None = None
+    """The choice by which it is planned; None for the estimated plan."""
 
 
 _NOWHERE = CachePlace("", "")
@@ -166,13 +165,13 @@ def _lookup(
         return made, _NOWHERE
     text = kernel_key(ast)
     sys.audit("compiler.kernel", text, arch)
-    made_with, chosen = f"{target.settings} O{OPT_LEVEL}", ""
+    made_with, choice = f"{target.settings} O{OPT_LEVEL}", None
     if beam:
-        winner = winners.choice_of(text, target)
-        if winner is not None:
-            chosen = to_text(winner)
-            made_with += f" {chosen}"
-    place = CachePlace(cache.key_of(text, arch, made_with), text, chosen)
+        from compiler import winners  # noqa: PLC0415  # only for searches
+
+        choice = winners.choice_of(text, target)
+        made_with += f" {choice}" if choice else ""
+    place = CachePlace(cache.key_of(text, arch, made_with), text, choice)
     payload = cache.get(place.key, settings)
     if payload is None:
         return None, place
@@ -212,8 +211,7 @@ def compile_uncached(ast: UOp, arch: str, choice: Choice | None = None) -> Compi
 
     Raises as `compile_kernel`, and `CompileError` if the kernel has no plan of the choice.
     """
-    chosen = "" if choice is None else to_text(choice)
-    return _compile(ast, target_of(arch), CachePlace("", kernel_key(ast), chosen))
+    return _compile(ast, target_of(arch), CachePlace("", kernel_key(ast), choice))
 
 
 def _compile(ast: UOp, target: Target, place: CachePlace) -> CompiledKernel:
@@ -225,8 +223,7 @@ def _lower(ast: UOp, target: Target, place: CachePlace) -> Steps:
 
     stats.lowered += 1
     try:
-        choice = from_text(place.choice) if place.choice else None
-        return steps(ast, target, choice=choice, text=place.text)
+        return steps(ast, target, choice=place.choice, text=place.text)
     except CompileError as error:
         if error.ast:
             raise

@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler.image import CompiledKernel, MalformedError, from_bytes, to_bytes
-from compiler.plan.choice import from_text
+from compiler.plan.choice import from_text, to_text
 from compiler.targets import target_of
 from hcq.errors import CompileError, HcqError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import IO
+
+    from compiler.plan.choice import Choice
 
 _LENGTH = struct.Struct("<cI")
 _DONE, _REFUSED, _UNSUPPORTED = b"k", b"c", b"u"
@@ -107,16 +109,16 @@ class Worker:
         """Whether the process has ended; another worker must take the next kernel."""
         return self._interpreter.dead
 
-    def compile(self, text: str, choice: str = "") -> CompiledKernel | HcqError:
+    def compile(self, text: str, choice: Choice | None = None) -> CompiledKernel | HcqError:
         """Compile the kernel of a canonical text, and return it or its error; no error is raised.
 
-        `choice` is the text of a choice, "" for the estimated plan. After an abort the worker is `dead`.
+        Without a choice the plan is estimated. After an abort the worker is `dead`.
         """
         process = self._interpreter.process
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _write(process.stdin, _DONE, f"{choice}\0{text}".encode())
+            _write(process.stdin, _DONE, f"{to_text(choice) if choice else ''}\0{text}".encode())
             reply = _read(process.stdout)
         except BrokenPipeError:
             reply = None
@@ -139,7 +141,7 @@ class Worker:
 
 
 def compile_texts(
-    texts: Sequence[str | tuple[str, str]],
+    texts: Sequence[str | tuple[str, Choice | None]],
     arch: str,
     *,
     processes: int = 0,
@@ -147,7 +149,7 @@ def compile_texts(
 ) -> list[CompiledKernel | HcqError]:
     """Compile kernels on up to `processes` workers; return a result or an error for each, in order.
 
-    `texts` are canonical texts, or pairs (canonical text, text of a choice or ""). With `processes` 0 there
+    `texts` are canonical texts, or pairs (canonical text, choice or None). With `processes` 0 there
     is a worker for each CPU that this process may use. `start` makes a worker. Errors of kernels are results;
     others, such as an architecture without a target, are raised.
     """

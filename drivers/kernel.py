@@ -23,11 +23,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
-from hcq.counters import Counters
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
 from hcq.hardware import BufferTracker
+
+if TYPE_CHECKING:
+    from hcq.counters import Counters
 
 PAGE = _mmap.PAGESIZE
 """Size of a page in bytes."""

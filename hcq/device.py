@@ -27,7 +27,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from hcq.closing import CLOSE_S, Once, drain, stop
-from hcq.counters import Counters, begin, write_counts
 from hcq.errors import (
     DeviceFault,
     FaultReport,
@@ -58,6 +57,7 @@ from hcq.signal import LOST, Point, Refusal, Signal, Stamp, check_timeout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from hcq.counters import Counters
     from hcq.driver import DriverDevice
     from hcq.validate.validator import Validator
 
@@ -144,6 +144,8 @@ class Device:
         self.queues = (*self.computes, *self.copies)
         self.retired.queues = self.queues
         if counters:
+            from hcq.counters import begin  # noqa: PLC0415 - loaded on demand
+
             self.counters = begin(self, counters)
         remember(self)
 
@@ -647,6 +649,8 @@ class Device:
                     self.span_log.read(self.clock())
                 write_trace(self.trace, self.span_log.take_kept())
             if self.counters is not None:
+                from hcq.counters import write_counts  # noqa: PLC0415 - loaded on demand
+
                 write_counts(*self.counters)
         except OSError as error:  # the device is closed all the same
             return f"a trace or counts could not be written: {error}"

@@ -16,15 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hcq.commands import Command
-from hcq.counters import Counters
 from hcq.errors import FaultReport
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, Place, QueueKind
 from hcq.profile import Clock
 from hcq.program import DriverProgram, KernelImage
 from hcq.pushbuffer import PushBuffer
+
+if TYPE_CHECKING:
+    from hcq.counters import Counters
 
 __all__ = [
     "Allocation",

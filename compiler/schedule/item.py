@@ -11,6 +11,8 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compiler.dtype import DType
     from compiler.ir.uop import Shape, UOp
 
@@ -69,3 +71,15 @@ class ScheduleItem:
     def writes(self) -> tuple[BufRef, ...]:
         """The buffers that the kernel stores to."""
         return tuple([self.bufs[slot] for slot in self.stores])
+
+
+def needed(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
+    """Return the items without those whose results nothing loads; folding can remove all loads."""
+    wanted: set[BufRef] = set()
+    kept: list[ScheduleItem] = []
+    for item in reversed(items):
+        if any(not isinstance(ref, TempRef) or ref in wanted for ref in item.writes):
+            wanted.update(item.bufs)
+            kept.append(item)
+    kept.reverse()
+    return kept

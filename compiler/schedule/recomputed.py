@@ -11,7 +11,7 @@ that it needs in registers. Two products that are sums over the same rows are on
 Every new kernel is compared with those that it replaces (`merge_check.verify_recomputed`).
 
 Not here: attention without gradients (`chains`), plans of the new kernels (`compiler.plan.online_product`).
-Next: `row_values`, which finds a softmax and its products; `scheduler`, the caller.
+Next: `row_values`, which finds a softmax and its products; `threaded`, the caller.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from compiler.nest.merge_check import verify_merged, verify_recomputed
 from compiler.rewrite.online_softmax import merged, widened
 from compiler.rewrite.range_merging import replace_ranges, replace_value
 from compiler.schedule.chains import joined, may_wait, with_buffers
-from compiler.schedule.item import BufRef, ScheduleItem, TempRef
+from compiler.schedule.item import BufRef, ScheduleItem, TempRef, needed
 from compiler.schedule.row_values import (
     DEPTH,
     FIRST,
@@ -75,18 +75,6 @@ def recompute_weights(items: Sequence[ScheduleItem], fits: Callable[[UOp], bool]
         out += made.get(n, []) + ([] if n in gone else [item])
     out = needed(out)
     return out if _in_order(out) else list(items)
-
-
-def needed(items: Sequence[ScheduleItem]) -> list[ScheduleItem]:
-    """Return the items without those whose results nothing loads; folding can remove all loads."""
-    wanted: set[BufRef] = set()
-    kept: list[ScheduleItem] = []
-    for item in reversed(items):
-        if any(not isinstance(ref, TempRef) or ref in wanted for ref in item.writes):
-            wanted.update(item.bufs)
-            kept.append(item)
-    kept.reverse()
-    return kept
 
 
 def _in_order(items: Sequence[ScheduleItem]) -> bool:

@@ -11,7 +11,6 @@ kernel's AST.
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -22,17 +21,13 @@ from compiler.ir.ops import ELEMENTWISE, Ops
 from compiler.ir.serialize import postorder
 from compiler.ir.uop import UOp, uop
 from compiler.ir.walk import rebuilt
-from compiler.plan import online_product
 from compiler.schedule.analysis import Evaluation, FusionLimits, KernelDraft, param_of
 from compiler.schedule.chains import join_chains
 from compiler.schedule.fusion import Grouping
-from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
+from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef, needed
 from compiler.schedule.lower import Buffers, assigned_place, lower
-from compiler.schedule.narrow_buffers import narrow_buffers
 from compiler.schedule.operands import join_users
-from compiler.schedule.recomputed import needed, recompute_weights
 from compiler.schedule.rows import join_rows
-from compiler.schedule.split_keys import split_keys
 from hcq.config import config
 
 if TYPE_CHECKING:
@@ -105,20 +100,16 @@ def _schedule(outputs: Sequence[UOp], limits: FusionLimits) -> list[ScheduleItem
                 temps += 1
     buffers = Buffers(refs, in_place)
     items = needed([lower(kernel, buffers) for kernel in kernels])
-    if not limits.chains:
+    if not limits.chains or len(items) == 1:
         return items
-    target = limits.threaded
-    if target is None:
-        items = join_chains(items)
-        items = join_rows(items, limits.rows) if len(items) > 1 else items
-        several = len(items) > 1 and limits.operand > 0
-        return join_users(items, limits.operand, limits.buffers) if several else items
-    parts = partial(online_product.parts, target=target)
-    items = split_keys(join_chains(items, lambda chain: parts(chain) > 0), target)
-    if len(items) == 1:
-        return items
-    # What follows changes buffers between kernels.
-    return recompute_weights(narrow_buffers(items), lambda chain: parts(chain) == 1)
+    if limits.threaded is not None:
+        from compiler.schedule.threaded import join_attention  # noqa: PLC0415 - loaded on demand
+
+        return join_attention(items, limits.threaded)
+    items = join_chains(items)
+    items = join_rows(items, limits.rows) if len(items) > 1 else items
+    several = len(items) > 1 and limits.operand > 0
+    return join_users(items, limits.operand, limits.buffers) if several else items
 
 
 def limits_on(target: Target) -> FusionLimits:

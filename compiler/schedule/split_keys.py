@@ -8,7 +8,7 @@ whose terms are relative to a maximum. Part p of n has the keys from p * keys //
 parts load equally many keys: those of the next part have no weight. Source: T. Dao, D. Haziza, F. Massa and
 G. Sizov, "Flash-Decoding for long-context inference" (2023).
 
-Not here: how many parts (`compiler.plan.online_product.parts`). Next: `scheduler`, the caller.
+Not here: how many parts (`compiler.plan.online_product.parts`). Next: `threaded`, the caller.
 """
 
 from __future__ import annotations

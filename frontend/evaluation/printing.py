@@ -19,7 +19,6 @@ from frontend.evaluation.base import Rebound, TensorBase
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.plan import CAPTURE
 from hcq.errors import HcqError, UsageError
-from hcq.tables import html_table, html_text
 
 SMALL: Final = 100
 DEFAULT: Final[dict[str, Any]] = {
@@ -97,6 +96,8 @@ def table(t: Any) -> str:
 
     Computes such a tensor if it is pending, where `shown` does.
     """
+    from hcq.tables import html_table, html_text  # noqa: PLC0415 - in notebooks only
+
     e = t.expr
     shape = "x".join(map(str, e.shape)) or "one number"
     about = html_table(("shape", "dtype", "device"), [(shape, e.dtype.name, e.device)])

@@ -31,13 +31,13 @@ that are loaded only when wanted (validation, fault recovery, LLVM, searches). N
 ON_DEMAND = re.compile(
     r"(drivers|emulator)/\w+/(__init__|driver|machine/(__init__|variants))\.py:|tools/bringup/\w+/table\.py:"
     r"|frontend/evaluation/plan\.py:\d+ frontend\.check"
+    r"|compiler/(compile|schedule/scheduler)\.py:\d+ compiler\.(winners|schedule\.threaded)"
     r"|hcq/(registry|queue)\.py:\d+ hcq\.(faults\.(crash|breadcrumbs|limits)|published|deferred)"
-    r"|hcq/(__init__|errors)\.py:\d+ hcq\.(names|tables)"
+    r"|hcq/(__init__|errors|device)\.py:\d+ hcq\.(names|tables|counters)"
 )
 """A vendor's first modules, which every listing of devices loads: they load the others when one is opened.
-Also what only a setting, a time limit or a call loads: `HCQ_CHECK`, `HCQ_CRASH`, `HCQ_TOP`,
-`HCQ_BREADCRUMBS`, `submit_later`; and what a name of `hcq` or a notebook loads: importing `hcq` loads no
-module of it."""
+Also what only a setting, a time limit, a call or a GPU loads: `BEAM`, `HCQ_CHECK`, `HCQ_COUNTERS`,
+`HCQ_CRASH`, `HCQ_TOP`, `HCQ_BREADCRUMBS`, `submit_later`; what a name of `hcq` or a notebook loads."""
 LARGEST_KNOT = {"hcq": 4, "drivers": 5, "emulator": 5, "compiler": 4, "frontend": 2, "interop": 2, "tools": 2}
 LARGEST_KNOT |= dict.fromkeys(VERIFY, 3)
 """Modules of the largest knot: five at most."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,10 +114,10 @@ def _native_row() -> tuple[int, int, bool]:
         return LEVELS["x86_64-v4"]
     if {"avx2", "fma", "f16c"} <= flags:
         return LEVELS["x86_64-v3"]
-    if platform.machine() in ("aarch64", "arm64"):
+    if os.uname().machine in ("aarch64", "arm64"):
         return LEVELS["aarch64-v8"]
     raise UnsupportedError(
-        f"the host compiler needs AVX2, FMA and F16C, or aarch64; this {platform.machine()} lacks "
+        f"the host compiler needs AVX2, FMA and F16C, or aarch64; this {os.uname().machine} lacks "
         f"{', '.join(sorted({'avx2', 'fma', 'f16c'} - flags))}"
     )
 
@@ -162,9 +161,9 @@ def target(arch: str, settings: Config | None = None) -> Target:
 def _target(arch: str, *, winograd: bool) -> Target:
     """Return the target of an architecture under one setting; see `target`."""
     name, dash, _ = arch.partition("-")
-    if not dash or (arch not in LEVELS and name != platform.machine()):
+    if not dash or (arch not in LEVELS and name != os.uname().machine):
         raise UnsupportedError(
-            f"no host target {arch!r}; there are {platform.machine()}-<digest>, as in DeviceInfo.arch, "
+            f"no host target {arch!r}; there are {os.uname().machine}-<digest>, as in DeviceInfo.arch, "
             f"and {', '.join(LEVELS)}"
         )
     vector_bytes, registers, gathers = LEVELS.get(arch) or _native_row()
