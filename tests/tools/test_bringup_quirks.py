@@ -19,10 +19,11 @@ from tools.bringup.amd.table import AMD
 from tools.bringup.emulated import split
 from tools.bringup.nv.rejections import REJECTIONS as NV_REJECTIONS
 from tools.bringup.nv.table import NV
-from tools.bringup.quirks import find
+from tools.bringup.quirks import LEFT_OUT, find
 from tools.bringup.run import run_rung
 
 if TYPE_CHECKING:
+    from tools.bringup.rung import Result
     from tools.bringup.vendor import Vendor
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -43,6 +44,18 @@ REST = {
 
 def options(vendor: Vendor[Any], *rest: str) -> Any:
     return command.parse(["--device", f"{vendor.name}-emu", *rest])
+
+
+def run(vendor: Vendor[Any], gpu: str, number: int, choices: str = "default") -> Result:
+    """Run one rung on a new emulated GPU."""
+    arguments = options(vendor)
+    arguments.emulate = gpu
+    kernel: Any = vendor.make_kernel(emulate=gpu)
+    try:
+        rung = next(rung for rung in vendor.rungs if rung.number == number)
+        return run_rung(rung, vendor.parse(choices), arguments, kernel)
+    finally:
+        kernel.shut()
 
 
 @pytest.mark.parametrize(
@@ -66,64 +79,47 @@ def test_every_row_follows_the_text_of_a_doubt(page: str, rows: Any) -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(rows)
 
 
-@pytest.mark.parametrize(
-    ("value", "last", "works"),
-    [
-        ("runtime", 6, "runtime=setup"),
-        ("system_uncached", 9, "system_uncached=false"),
-        ("ring_bytes", 12, "ring_bytes=large"),
-        ("copy_pieces", 15, "copy_pieces=small"),
-        ("copy_order", 15, "copy_order=fence"),
-        ("cwsr_sizes", 16, "cwsr_sizes=formula"),
-    ],
-)
-def test_the_ladder_finds_the_other_choice_on_amd(value: str, last: int, works: str) -> None:
-    found = find(options(AMD, "--to", str(last)), value)
-    assert (found.rung.split()[0], found.working) == (str(last), works), found
-    assert found.right
+EARLY = {"runtime", "system_uncached", "ring_bytes", "copy_pieces", "copy_order", "cwsr_sizes"}
+EARLY |= {"doorbell_owner", "pitch_kind", "vaspace", "notifier", "ring"}
+"""Quirks that every run has; the landing run has all."""
 
 
-@pytest.mark.parametrize(
-    ("value", "last", "works"),
-    [
-        ("doorbell_owner", 6, "doorbell_owner=device"),
-        ("pitch_kind", 7, "pitch_kind=false"),
-        ("vaspace", 9, "vaspace=rm"),
-        ("notifier", 11, "notifier=false"),
-        ("ring", 11, "ring=system"),
-    ],
-)
-def test_the_ladder_finds_the_other_choice_on_nvidia(value: str, last: int, works: str) -> None:
-    found = find(options(NV, "--to", str(last)), value)
-    assert (found.rung.split()[0], found.working) == (str(last), works), found
+def rows(vendor: Vendor[Any]) -> list[Any]:
+    """The rows of the vendor's page: quirk, emulated GPU, rung that fails, what works."""
+    text = (
+        (DOCS / f"{vendor.name}.md").read_text().partition("\n| refused default of |")[2].partition("\n\n")[0]
+    )
+    found = re.findall(r"^\| `(\w+)` \| `(.+?)` \| (.+?) \| `(.+?)` \|$", text, re.MULTILINE)
+    marks = {True: (), False: pytest.mark.landing}
+    return [pytest.param(vendor, *row, id=row[0], marks=marks[row[0] in EARLY]) for row in found]
 
 
-@pytest.mark.landing
-@pytest.mark.parametrize("value", AMD.quirks)
-def test_every_other_choice_is_found_on_amd(value: str) -> None:
-    found = find(options(AMD), value)
+@pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
+@pytest.mark.parametrize(("vendor", "value", "gpu", "rung", "works"), [*rows(AMD), *rows(NV)])
+def test_the_ladder_finds_the_other_choice_that_the_page_names(
+    vendor: Vendor[Any], value: str, gpu: str, rung: str, works: str
+) -> None:
+    found = find(options(vendor, "--to", rung.partition(" ")[0]), value)
+    assert found.device == f"{vendor.name}-emu:{gpu}+other={value}"
+    assert (found.rung, found.working) == (rung, works)
     assert found.right, found
 
 
 @pytest.mark.landing
 @pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
-@pytest.mark.parametrize("value", NV.quirks)
-def test_every_other_choice_is_found_on_nvidia(value: str) -> None:
-    found = find(options(NV), value)
-    assert found.right, found
+@pytest.mark.parametrize(("vendor", "gpu"), [(AMD, "gfx1100"), (AMD, "gfx942"), (NV, "sm_90+native")])
+def test_all_other_choices_together_pass_every_rung(vendor: Vendor[Any], gpu: str) -> None:
+    """The ladder takes a choice that it found to all later rungs. Rings of 16 MiB do not wrap in a test."""
+    works = dict.fromkeys(row.values[4] for row in rows(vendor) if row.id != "ring_bytes")
+    for rung in (rung for rung in vendor.rungs if rung.number not in LEFT_OUT):
+        result = run(vendor, gpu, rung.number, "+".join(works))
+        assert result.passed, (rung.number, result.error)
 
 
 @pytest.mark.landing
 @pytest.mark.parametrize("gpu", ["gfx1100", "gfx942"])
 def test_read_pointers_that_wrap_and_that_count_are_both_read(gpu: str) -> None:
-    arguments = options(AMD, "--from", "28", "--to", "28")
-    arguments.emulate = f"{gpu}+other=read_pointer"
-    kernel: Any = AMD.make_kernel(emulate=arguments.emulate)
-    try:
-        rung = next(rung for rung in AMD.rungs if rung.number == 28)
-        result = run_rung(rung, AMD.parse("default"), arguments, kernel)
-    finally:
-        kernel.shut()
+    result = run(AMD, f"{gpu}+other=read_pointer", 28)
     assert result.passed, result.error
 
 
@@ -155,12 +151,6 @@ def test_a_row_is_asked_at_its_place_alone() -> None:
 
 def test_a_rung_whose_device_does_not_open_keeps_its_error() -> None:
     """The evidence of such a device would be read from memory that was unmapped."""
-    arguments = options(NV)
-    kernel: Any = NV.make_kernel(emulate="sm_90+other=arguments_in_vram")
-    try:
-        rung = next(rung for rung in NV.rungs if rung.number == 18)
-        result = run_rung(rung, NV.parse("default"), arguments, kernel)
-    finally:
-        kernel.shut()
+    result = run(NV, "sm_90+other=arguments_in_vram", 18)
     assert not result.passed
     assert "BAR1" in result.error

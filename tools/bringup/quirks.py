@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ALSO: Final = {"subcontext": "context_share"}
 """Uncertain value -> another value whose alternative also works: without a context share there is no
 subcontext, and presets without a context share are tried first."""
-_LEFT_OUT: Final = frozenset({0, FAULT, 24, 25})
+LEFT_OUT: Final = frozenset({0, FAULT, 24, 25})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def find(given: argparse.Namespace, value: str, show: Callable[[Result], None] =
             kernel.shut()
 
     start = time.monotonic()
-    rungs = [rung for rung in vendor.rungs if rung.number not in _LEFT_OUT]
+    rungs = [rung for rung in vendor.rungs if rung.number not in LEFT_OUT]
     ladder = Ladder(rungs, options, show, spawn=spawn)
     ladder.climb()
     failed = [one for one in ladder.results if not one.passed and not one.variant]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 def test_the_deliberate_fault_precedes_only_the_check_after_it():
     order = [rung.number for rung in RUNGS]
     assert order[-2:] == [23, 25]
@@ -81,7 +80,7 @@ def test_the_comparison_with_cuda_reports_what_it_needs():
 @pytest.mark.parametrize(
     ("device", "first"),
     [
-        pytest.param("nv-emu", 0, marks=pytest.mark.landing),
+        pytest.param("nv-emu", 23, marks=pytest.mark.landing),
         pytest.param("nv-emu:checked", 0, marks=pytest.mark.landing),
         pytest.param("amd-emu:checked", 0, marks=pytest.mark.landing),
         ("amd-emu:checked", 23),
@@ -90,7 +89,7 @@ def test_the_comparison_with_cuda_reports_what_it_needs():
 def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(
     device: str, first: int, capsys: pytest.CaptureFixture[str]
 ):
-    """The dry run of `tools.hardware_run` climbs the whole ladder of NVIDIA, too."""
+    """Each rung, without checks, and other choices: `tests/tools/test_bringup_quirks.py`."""
     status = command.main(["--device", device, "--from", str(first), "--variants", "none", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert report["failed"] == []

@@ -57,7 +57,7 @@ def shared(bench: Bench) -> Facts:
 
 def exchange(bench: Bench) -> Facts:
     """22: 500 launches that wait for copies, and 500 copies that wait for launches."""
-    rounds = 20 if bench.dry else 500
+    rounds = 20 if bench.dry else 500 if bench.emulate is None else 60
     us_per_round = bench.count_rounds(bench.device(), rounds)
     return {"rounds": rounds, "us_per_round": round(us_per_round, 2)}
 

@@ -72,7 +72,7 @@ def exchange(bench: Bench) -> Facts:
     (`dependent_launch`).
     """
     device = bench.device()
-    rounds = 20 if bench.dry else 500
+    rounds = 20 if bench.dry else 500 if bench.emulate is None else 60
     us_per_round = bench.count_rounds(device, rounds)
     counter, copied = device.alloc(4096), device.alloc(4096)
     out = device.alloc(4096, HOST)
