@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.mutants.planted.catalogs import WIRES
-from tests.mutants.planted.run import evidence, judge, wired
+from tests.mutants.planted.run import Wired, evidence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.mutants.planted.wire import WireBug
 
 BUGS = [(folder, bug) for folder, wires in WIRES.items() for bug in wires.bugs]
 DEVICES = sorted({(folder, bug.device) for folder, bug in BUGS})
+
+
+@pytest.fixture(scope="module")
+def wired() -> Iterator[Wired]:
+    with Wired() as process:
+        yield process
 
 
 def test_quoted_arguments_of_a_call_name_no_mistake() -> None:
@@ -37,13 +45,13 @@ def test_at_least_60_bugs_have_names_of_their_own(folder: str) -> None:
 
 @pytest.mark.landing
 @pytest.mark.parametrize(("folder", "device"), DEVICES, ids=[device for _, device in DEVICES])
-def test_the_driver_passes_behind_an_interposed_kernel(folder: str, device: str) -> None:
-    seen = wired(folder, device)
+def test_the_driver_passes_behind_an_interposed_kernel(wired: Wired, folder: str, device: str) -> None:
+    seen = wired.run(folder, device)
     assert seen.outcome == "passed", seen
 
 
 @pytest.mark.sampled(144)
 @pytest.mark.parametrize(("folder", "bug"), BUGS, ids=[bug.name for _, bug in BUGS])
-def test_a_bug_on_the_wire_is_reported_to_the_user(folder: str, bug: WireBug) -> None:
-    verdict = judge(folder, bug)
+def test_a_bug_on_the_wire_is_reported_to_the_user(wired: Wired, folder: str, bug: WireBug) -> None:
+    verdict = wired.judge(folder, bug)
     assert verdict.word == "named", verdict

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.mutants.planted.catalogs import WIRES
-from tests.mutants.planted.run import judge, wired
+from tests.mutants.planted.run import Wired
 from tools.arguments import command, output, reported, share
 
 if TYPE_CHECKING:
@@ -36,19 +36,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     bugs = [bug for bug in every if options.only in bug.name]
     if not bugs:
         parser.error(f"no bug is named {options.only!r}; there are: {'; '.join(bug.name for bug in every)}")
-    for device in sorted({bug.device for bug in bugs}):
-        seen = wired(options.driver, device)
-        if seen.outcome != "passed":
-            sys.stderr.write(f"the unchanged driver on {device}: {seen.outcome} {seen.text}\n")
-            return 2
     rows = []
-    for number, bug in enumerate(bugs, 1):
-        verdict = judge(options.driver, bug)
-        rows.append({"bug": bug.name, "verdict": verdict.word, "type": verdict.type, "text": verdict.text})
-        first = next((line for line in verdict.text.splitlines() if line.strip()), "")
-        sys.stdout.write(f"{verdict.word:8} {bug.name}: {verdict.type} {first[:160]}\n")
-        sys.stdout.flush()
-        sys.stderr.write(f"\r{number} of {len(bugs)}")
+    with Wired() as wired:
+        for device in sorted({bug.device for bug in bugs}):
+            seen = wired.run(options.driver, device)
+            if seen.outcome != "passed":
+                sys.stderr.write(f"the unchanged driver on {device}: {seen.outcome} {seen.text}\n")
+                return 2
+        for number, bug in enumerate(bugs, 1):
+            verdict = wired.judge(options.driver, bug)
+            rows.append({
+                "bug": bug.name, "verdict": verdict.word, "type": verdict.type, "text": verdict.text,
+            })  # fmt: skip
+            first = next((line for line in verdict.text.splitlines() if line.strip()), "")
+            sys.stdout.write(f"{verdict.word:8} {bug.name}: {verdict.type} {first[:160]}\n")
+            sys.stdout.flush()
+            sys.stderr.write(f"\r{number} of {len(bugs)}")
     words = Counter(row["verdict"] for row in rows)
     sys.stderr.write("\n")
     counts = ", ".join(f"{count} {word}" for word, count in words.most_common())

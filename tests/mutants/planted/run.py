@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tests.mutants.planted.wire import WireBug
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-_LIMIT_S: Final = 900.0
-"""Seconds after which a child counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +42,35 @@ def evidence(text: str) -> str:
     return before
 
 
-def judge(folder: str, bug: WireBug) -> Verdict:
-    """Run the program of a driver, by its folder, with a bug on the wire."""
-    seen = wired(folder, bug.device, bug.name)
-    named = seen.outcome == "error" and re.search(bug.names, evidence(seen.text), re.IGNORECASE)
-    return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
+class Wired:
+    """A process that has imported the programs, and forks a child for each run. A context manager."""
 
-
-def wired(folder: str, device: str, name: str = "") -> Verdict:
-    """Run the program behind an interposed kernel, with the bug of this name; without one nothing changes."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.mutants.planted.wired", folder, name, device],
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.planted.wired"],
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"},
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return Verdict("hung", "", f"no result in {_LIMIT_S:.0f} s")
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:
-        return Verdict("untyped", f"exit {done.returncode}", done.stderr[-2000:])
-    seen: Mapping[str, Any] = json.loads(lines[-1])
-    return Verdict(seen["outcome"], seen["type"], seen["text"])
+            text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._server:  # closes its stdin, which ends it
+            pass
+
+    def judge(self, folder: str, bug: WireBug) -> Verdict:
+        """Run the program of a driver, by its folder, with a bug on the wire."""
+        seen = self.run(folder, bug.device, bug.name)
+        named = seen.outcome == "error" and re.search(bug.names, evidence(seen.text), re.IGNORECASE)
+        return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
+
+    def run(self, folder: str, device: str, name: str = "") -> Verdict:
+        """Run the program behind an interposed kernel, with the bug of this name; "" changes nothing."""
+        assert self._server.stdin is not None, "it is a pipe"
+        assert self._server.stdout is not None, "it is a pipe"
+        self._server.stdin.write(json.dumps([folder, name, device]) + "\n")
+        self._server.stdin.flush()
+        lines = list(iter(self._server.stdout.readline, "\n"))
+        seen: Mapping[str, Any] = json.loads([line for line in lines if line.startswith("{")][-1])
+        return Verdict(seen["outcome"], seen["type"], seen["text"])

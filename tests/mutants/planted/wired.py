@@ -1,7 +1,7 @@
-"""Run the program of a driver with a bug on the wire: arguments DRIVER, NAME of the bug, DEVICE.
+"""Run programs of drivers with a bug on the wire: a line of stdin is JSON, [DRIVER, NAME of the bug, DEVICE].
 
-It prints the outcome as `tests.mutants.planted.outcome` does. With no name nothing is changed. A change that
-met no place gives the outcome `unplanted`.
+Each runs in a forked child, which prints the outcome as `tests.mutants.planted.outcome` does; an empty line
+follows. With no name nothing is changed. A change that met no place gives the outcome `unplanted`.
 
 Not here: the bugs and their program (`catalogs`), starting this in a child process (`run`).
 """
@@ -9,7 +9,10 @@ Not here: the bugs and their program (`catalogs`), starting this in a child proc
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+from typing import Final
 
 from hcq.config import override
 from hcq.registry import wrap
@@ -17,10 +20,28 @@ from tests.mutants.planted.catalogs import WIRES
 from tests.mutants.planted.outcome import report
 from tests.mutants.planted.wire import Interposed
 
+_LIMIT_S: Final = 900
+"""Seconds after which a child counts as hung."""
+
 
 def main() -> None:
-    """Run one."""
-    folder, name, device = sys.argv[1:4]
+    """Run what stdin asks for. The process has one thread, so that a child may go on from its state."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(_LIMIT_S)
+            _run(*json.loads(line))
+            sys.stdout.flush()
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            outcome = "hung" if status == -signal.SIGALRM else "untyped"
+            sys.stdout.write(json.dumps({"outcome": outcome, "type": f"exit {status}", "text": ""}) + "\n")
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+
+def _run(folder: str, name: str, device: str) -> None:
     wires = WIRES[folder]
     bug = next((one for one in wires.bugs if one.name == name), None)
     gpu, _, version = device.partition("+")
