@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tests.facts.ptx_form import Form
@@ -47,13 +48,16 @@ def tests(type_: str) -> Iterator[tuple[str, str, Callable[[int, int], bool]]]:
         yield name, "", lambda a, b, rule=rule, kind=kind: rule(integer(a, kind), integer(b, kind))
 
 
+@cache
 def _float_test(form: Format, name: str, *, flush: bool) -> Callable[[int, int], bool]:
+    @cache
     def order(raw: int) -> object:
         value = form.value(form.flushed(raw) if flush else raw)
         return (
             {INF: float("inf"), NEG_INF: float("-inf")}.get(value, value) if isinstance(value, str) else value
         )
 
+    @cache
     def test(a: int, b: int) -> bool:
         left, right = order(a), order(b)
         unordered = NAN in (left, right)
@@ -113,13 +117,8 @@ def _sets() -> Iterator[Form]:
             for name, flush, test in tests(source):
                 full = f"set.{name}{flush}.{target}.{source}"
                 yield Form(
-                    full,
-                    f"{full} %d, %a, %b;",
-                    kinds,
-                    (32,),
-                    lambda a, b, t=test, v=true: v if t(a, b) else 0,
-                    "set",
-                )
+                    full, f"{full} %d, %a, %b;", kinds, (32,), lambda a, b, t=test, v=true: v if t(a, b) else 0, "set"
+                )  # fmt: skip
                 for join, rule in _JOIN.items():
                     for bang in ("", "!"):
                         full = f"set.{name}.{join}{flush}.{target}.{source}"
@@ -176,14 +175,9 @@ def _result(
 
     full = f"set.{name}{flush}.{target}.{source}"
     yield Form(
-        full,
-        f"{full} %d, %a, %b;",
-        (kind, kind),
-        (bits,),
-        lambda a, b: raw(a, b, 0, _JOIN["or"], 0),
-        "set (half)",
-        arch,
-    )
+        full, f"{full} %d, %a, %b;", (kind, kind), (bits,),
+        lambda a, b: raw(a, b, 0, _JOIN["or"], 0), "set (half)", arch,
+    )  # fmt: skip
     for join, rule in _JOIN.items():
         for flip, bang in enumerate(("", "!")):
             full = f"set.{name}.{join}{flush}.{target}.{source}"
@@ -207,13 +201,8 @@ def _selections() -> Iterator[Form]:
             ]
             kinds = (kind, kind, "i32" if by == "s32" else "f32:special")
             yield Form(
-                full,
-                f"{full} %d, %a, %b, %c;",
-                kinds,
-                (bits,),
-                lambda a, b, c, rule=rule: a if rule(c) else b,
-                "slct",
-            )
+                full, f"{full} %d, %a, %b, %c;", kinds, (bits,), lambda a, b, c, rule=rule: a if rule(c) else b, "slct"
+            )  # fmt: skip
 
 
 def _not_negative(raw: int) -> bool:

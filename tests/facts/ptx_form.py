@@ -89,17 +89,8 @@ def edges(kind: str) -> tuple[int, ...]:
     if kind == "wide8":
         return tuple(b | (0, 0xABCD_EF00, 0xFFFF_FF00)[b % 3] for b in range(256))
     if kind == "sel":
-        return (
-            *range(0, 0x10000, 0x111),
-            0x3210,
-            0x7654,
-            0x1357,
-            0xFEDC,
-            0x89AB,
-            0xFFFF_0000,
-            0xABCD_5140,
-            *range(8),
-        )
+        odd = (0x3210, 0x7654, 0x1357, 0xFEDC, 0x89AB, 0xFFFF_0000, 0xABCD_5140)
+        return (*range(0, 0x10000, 0x111), *odd, *range(8))
     if kind in FORMATS:
         return tuple(float_edges(FORMATS[kind], special=rest == "special"))
     found = integer_edges(int(kind[1:]))
@@ -153,9 +144,7 @@ def batch(forms: list[Form], arch: str, version: str = "8.8") -> str:
         f".visible .entry k({params}) {{",
         ".reg .b32 %id, %nt, %ct, %n; .reg .b64 %at, %o, %step; .reg .pred %in;",
     ]
-    text += [
-        "mov.u32 %ct, %ctaid.x; mov.u32 %nt, %ntid.x; mov.u32 %id, %tid.x; mad.lo.s32 %id, %ct, %nt, %id;"
-    ]
+    text += ["mov.u32 %ct, %ctaid.x; mov.u32 %nt, %ntid.x; mov.u32 %id, %tid.x; mad.lo.s32 %id, %ct, %nt, %id;"]  # fmt: skip
     text += ["ld.param.u32 %n, [pn]; setp.ge.u32 %in, %id, %n; @%in bra END; mul.wide.u32 %step, %n, 8;"]
     for kind, name in zip(kinds, names, strict=True):
         size = 16 if kind == "pred" else width(kind)
@@ -190,9 +179,7 @@ def folded(forms: list[tuple[Form, list[tuple[int, ...]]]], arch: str, version: 
             text += ["{", registers(form)]
             for kind, name, value in zip(form.kinds, "abcf", values, strict=False):
                 if kind == "pred":
-                    text += [
-                        f".reg .pred %{name}; .reg .b32 %l{name}; mov.b32 %l{name}, {value}; setp.ne.b32 %{name}, %l{name}, 0;"
-                    ]
+                    text += [f".reg .pred %{name}; .reg .b32 %l{name}; mov.b32 %l{name}, {value}; setp.ne.b32 %{name}, %l{name}, 0;"]  # fmt: skip
                 else:
                     bits = width(kind)
                     text += [f".reg .b{bits} %{name}; mov.b{bits} %{name}, {constant(value, bits)};"]

@@ -228,20 +228,8 @@ def float_edges(form: Format, *, special: bool = False) -> list[int]:
     numbers += [Fraction(n, 7) for n in (1, 2, 3, 10, 22)] + [Fraction(1, 4), Fraction(3, 4), Fraction(9, 16)]
     numbers += [_power(p) for p in (-149, -150, -126, -133, -24, -25, -14, -9, -10, -16, -17, 15, 16, 8, 9)]
     numbers += [_power(p) + s for p in (31, 32, 63, 64) for s in (-1, 0, 1)]
-    numbers += [
-        Fraction(448),
-        Fraction(464),
-        Fraction(465),
-        Fraction(57344),
-        Fraction(61440),
-        Fraction(65520),
-    ]
-    numbers += [
-        Fraction(65504),
-        Fraction(65519),
-        F32.value(F32.largest),
-        F32.value(F32.largest) + _power(103),
-    ]
+    numbers += [Fraction(n) for n in (448, 464, 465, 57344, 61440, 65520, 65504, 65519)]
+    numbers += [F32.value(F32.largest), F32.value(F32.largest) + _power(103)]
     if form.bits >= 32:
         for narrow in (F16, BF16, TF32, E4M3, E5M2, F32):
             if narrow.fraction < form.fraction:
@@ -249,10 +237,8 @@ def float_edges(form: Format, *, special: bool = False) -> list[int]:
                 numbers += [1 + unit * k / 4 for k in (1, 2, 3, 6, 7)]
                 small = _power(1 - narrow.bias - narrow.fraction)
                 numbers += [small * k / 4 for k in (1, 2, 3, 6, 7, 10)]
-                numbers += [
-                    _as(narrow, narrow.largest)
-                    + _power(_log2(_as(narrow, narrow.largest)) - narrow.fraction - 1)
-                ]
+                largest = _as(narrow, narrow.largest)
+                numbers += [largest + _power(_log2(largest) - narrow.fraction - 1)]
     sizes += [form.encode(n, "n") for n in numbers]
     found = [*sizes, *odd]
     return _near(found + [raw | form.sign for raw in found], form.bits)

@@ -11,6 +11,8 @@ import pytest
 
 from emulator.nv.ptx.module import PtxError, load_ptx
 from emulator.shared.memory import AddressSpace
+from emulator.simt.engine import Settings
+from hcq.config import config
 from tests.facts import ptx_illegal, ptx_table
 from tests.facts.ptx_answers import ARCHES, MOST, accepted, chosen, different, digest, kept
 from tests.facts.ptx_form import Form, batch
@@ -80,7 +82,7 @@ def test_assembler_refuses_what_the_table_says_an_architecture_lacks(arch: str) 
 
 
 def _refuses(form: Form, arch: str) -> bool:
-    module = load_ptx(batch([form], arch), arch=arch)
+    module = load_ptx(batch([form], arch), arch=arch, settings=Settings(cache=config().cache))
     try:
         module.kernel("k", module.place(AddressSpace()))
     except PtxError:
