@@ -15,6 +15,7 @@ Not here: bits within words (`bitstruct`), though a field may nest a `BitStruct`
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -75,8 +76,7 @@ class Member:
         if self.kind == "nested":
             if type(value) is not self.type:
                 raise UsageError(f"{label} takes a {self.type.__name__}, not {value!r}")
-            nested: Nestable = value
-            return nested.to_bytes()
+            return bytes(value.to_bytes())
         data = value.encode() if self.kind == "text" else bytes(value)
         # A text ends with at least one NUL, as C expects.
         if len(data) > self.size - (self.kind == "text") or (self.kind == "text" and b"\0" in data):
@@ -99,11 +99,13 @@ class Member:
         return tuple(self.decode_one(data, self.offset + i * self.stride) for i in range(self.count))
 
     def pieces(self, value: Any, struct_name: str) -> list[tuple[int, bytes]]:
-        """Return (offset, bytes) of every element of a value. Raises `UsageError` for too many elements."""
+        """Return (offset, bytes) of the parts of a value. Raises `UsageError` for too many elements."""
         if self.count == 1:
             return [(self.offset, self.encode(struct_name, value))]
         parts = [self.encode(struct_name, one) for one in value]
         parts += padded(struct_name, self.name, parts, self.count, bytes(self.size))[len(parts) :]
+        if self.stride == self.size:
+            return [(self.offset, b"".join(parts))]
         return [(self.offset + i * self.stride, part) for i, part in enumerate(parts)]
 
 
@@ -211,10 +213,8 @@ class Struct(RawLayout):
             raise UsageError(
                 f"{cls.__name__} is {cls.SIZE} bytes, {len(block) - offset} are left at offset {offset}"
             )
-        parts = [
-            part for name, value in values.items() for part in cls.FIELDS[name].pieces(value, cls.__name__)
-        ]
-        for at, data in parts:
+        parts = [cls.FIELDS[name].pieces(value, cls.__name__) for name, value in values.items()]
+        for at, data in itertools.chain.from_iterable(parts):
             block[offset + at : offset + at + len(data)] = data
 
     @classmethod

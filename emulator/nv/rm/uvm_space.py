@@ -226,10 +226,10 @@ def _attributes(kernel: RmFiles, uvm: UvmSpace, params: Any) -> dict[EmulatedGpu
 
     Raises `RmRefused` for what is not known, and for a GPU without a registered address space.
     """
-    count, found = params.gpuAttributesCount, {}
+    count, found, many = params.gpuAttributesCount, {}, params.FIELDS["perGpuAttributes"]
     if not 0 < count <= len(kernel.machine.gpus):
         raise wrong(f"gpuAttributesCount is {count}, there are {len(kernel.machine.gpus)} GPUs")
-    for one in params.perGpuAttributes[:count]:
+    for one in (many.decode_one(params.to_bytes(), many.offset + i * many.stride) for i in range(count)):
         if one.gpuMappingType not in tuple(UvmGpuMappingType) or one.gpuCachingType not in tuple(
             UvmGpuCachingType
         ):
