@@ -24,6 +24,7 @@ from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.programs import engine_of
 from emulator.amd.isa.translate import KernelEntry, read_kernel, translate
 from emulator.simt.engine import Settings
+from hcq.config import config
 from tools.record.amd import build, exchange, matrix, memory, scalar, special, vector
 from tools.record.amd.encode import Code, base
 from tools.record.runner import in_order
@@ -61,10 +62,9 @@ def refusal(form: Form, arch: str) -> str:
     """Return the emulated GPU's error for a form's code; "" if it translates it."""
     words = [*build.words_of(form), *Code(arch).make("s_endpgm", "SOPP")]
     known = target(arch)
-    made = engine_of(Settings(), known.lanes)
     try:
         translate(
-            made.library,
+            engine_of(Settings(cache=config().cache), known.lanes).library,
             "k",
             struct.pack(f"<{len(words)}I", *words),
             known,
