@@ -3,7 +3,6 @@ device's."""
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -318,10 +317,16 @@ def operations(dtype: str) -> list[str]:
     return ["sum", "max", "min", "prod", *(["mean"] if dtype.startswith("float") else [])]
 
 
+LENGTHS = (0, 1, 2, 7, 4096, 70_001)
+
+
 @pytest.mark.landing
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # every length with every dtype, and every count of devices with both
     ("n", "count", "dtype"),
-    [*product([0, 1, 2, 7, 4096, 70_001], [2, 3, 4], DTYPES), ((1 << 20) + 3, 2, "float16")],
+    [
+        *((n, 2 + (i + j) % 3, dtype) for i, n in enumerate(LENGTHS) for j, dtype in enumerate(DTYPES)),
+        ((1 << 20) + 3, 2, "float16"),
+    ],
 )
 def test_collectives_of_every_dtype_and_size(n: int, count: int, dtype: str):
     for op in operations(dtype):
