@@ -372,6 +372,9 @@ class Tensor(Methods, Exchange):
         sets it to True.
         """
         wanted = grad_state.decided(self)
+        if wanted is None and grad_state.was_marked(self):  # of a layer that was not called yet
+            grad_state.want((self,), True)
+            return True
         return wanted if wanted is not None else self.expr.dtype.is_float and not self.is_leaf
 
     @requires_grad.setter

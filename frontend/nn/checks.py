@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.arguments.checks import repeated, representable, whole
 from frontend.arguments.conversion import flag, shown
+from frontend.evaluation.gradient_state import decided, listed, was_marked
+from frontend.nn.state.models import BUFFERS
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -72,7 +74,17 @@ def reduced_as_before(what: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def placed(layer: Any, device: Any, dtype: Any) -> None:
-    """Move a new layer to a device, and give it a float dtype; None: the default. Raises as `Module.to`."""
+    """Move a new layer to a device, and give it a float dtype; None: the default. Raises as `Module.to`.
+
+    Its tensors are parameters, as if it was listed, unless their requires_grad is False. If the class is a
+    program's, other tensors that it sets are plain attributes, as in PyTorch.
+    """
+    found = {name: value for name, value in vars(layer).items() if isinstance(value, Tensor)}
+    for value in found.values():
+        if decided(value) is None and value.dtype.is_float:
+            listed(value)
+    if not type(layer).__module__.startswith("frontend."):
+        vars(layer).setdefault(BUFFERS, {name for name, value in found.items() if not was_marked(value)})
     if device is not None or dtype is not None:
         layer.to(device, dtype)
 

@@ -30,9 +30,10 @@ from frontend.evaluation.gradient_state import (
     was_marked,
 )
 from frontend.evaluation.plan import refuse
+from frontend.evaluation.trace import CUT
 from frontend.later import AT_ONCE, later
 from frontend.nn import state
-from frontend.nn.state.models import BUFFERS, COMPILED, HOOKS, parts_of
+from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, HOOKS, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import nearest
@@ -188,6 +189,10 @@ class Module:
 
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Return `forward` of the arguments. Raises `UsageTypeError` for arguments that do not fit it."""
+        if CALLED not in self.__dict__ and not CUT:
+            self.named_parameters()  # results have gradients from the first call on
+            for module in self.modules():
+                module.__dict__[CALLED] = True
         hooks = self.__dict__.get(HOOKS, EVERY[0])
         try:
             return self.forward(*args, **names) if hooks is None else self._hooked(hooks, args, names)

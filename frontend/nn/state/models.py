@@ -24,7 +24,9 @@ BUFFERS: Final = "_buffers"
 """The attribute of a module that called `Module.__init__` with the names of its buffers."""
 COMPILED: Final = "_compiled"
 """The attribute with the `frontend.capture.compiled.Compiled` of a compiled module."""
-PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS, COMPILED})
+CALLED: Final = "_called"
+"""The attribute of a module whose parameters are decided: it was called, or was in one that was."""
+PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS, COMPILED, CALLED})
 TRANSIENT: Final = "_transient"
 """The attribute with the names of the buffers of a module that are no part of its state."""
 
