@@ -37,8 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 _PACKAGES = frozenset({
-    "amp", "autograd", "cuda", "distributed", "distributions", "func", "linalg", "nn", "optim", "special",
-    "utils",
+    "accelerator", "amp", "autograd", "backends", "cuda", "distributed", "distributions", "func", "linalg",
+    "nn", "optim", "random", "special", "testing", "utils",
 })  # fmt: skip
 
 

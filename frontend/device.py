@@ -220,6 +220,7 @@ class Devices:
         self._open: dict[str, TensorDevice] = {}
         self._names: dict[str, str] = {}
         self._default = ""
+        self._gpu_number = 0
         self._lock = threading.RLock()
         self.closing: list[Callable[[str], None]] = []
         """Callbacks with the name of a device that is being closed, to drop its plans."""
@@ -301,11 +302,28 @@ class Devices:
 
         if kind not in GPU_NAMES:
             return name
-        gpus, wanted = self.gpus(), int(number) if number.isdigit() else 0
+        gpus, wanted = self.gpus(), int(number) if number.isdigit() else self._gpu_number
         if wanted < len(gpus):
             return gpus[wanted]
         seen = ", ".join(gpus) or "no GPU"
         raise UsageError(f"{name!r}: wanted GPU {wanted}, saw {seen}; GPUs are called nv or amd")
+
+    def choose_gpu(self, name: str) -> None:
+        """Let "cuda" mean a GPU of `gpus`; it is the default device from now on if that was a GPU.
+
+        Raises `UsageError` for another device, and as `canonical`.
+        """
+        gpus = [self.canonical(gpu) for gpu in self.gpus()]
+        if self.canonical(name) not in gpus:
+            raise UsageError(f"wanted a GPU, saw {name!r}; there are {', '.join(gpus) or 'none'}")
+        from hcq.registry import GPU_NAMES  # noqa: PLC0415 - as above
+
+        with self._lock:
+            self._gpu_number = gpus.index(self.canonical(name))
+            for gpu in GPU_NAMES:
+                self._names.pop(gpu, None)
+            if self._default in gpus:
+                self._default = gpus[self._gpu_number]
 
     def named(self, name: str | None) -> str:
         """Return the canonical name of a device; None: of the default device.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -22,6 +23,7 @@ from compiler.dtype import DType, by_name, dtypes, promote
 from frontend.arguments.aliases import MemoryLayout, accepts_aliases
 from frontend.arguments.checks import Size, element_type, whole
 from frontend.arguments.conversion import shown
+from frontend.device import Device, DeviceName, device_name
 from frontend.evaluation.plan import refuse
 from frontend.methods import METHODS
 from frontend.ops.random import GENERATOR
@@ -54,13 +56,14 @@ HOMES: Final = {
     **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
     **dict.fromkeys(("binomial", "poisson"), "frontend.torch.families"),
     "matrix_exp": "frontend.torch.linalg",
+    "vmap": "frontend.func",
 }
 """Names of the module -> the modules that define them."""
 CONSTANTS: Final = {
     **{n: MemoryLayout(n) for n in ("strided", "preserve_format", "contiguous_format", "channels_last")},
     "channels_last_3d": MemoryLayout("channels_last_3d"), "layout": MemoryLayout,
     "memory_format": MemoryLayout, "Size": Size, "dtype": DType, "e": math.e, "inf": math.inf,
-    "nan": math.nan, "pi": math.pi, "newaxis": None,
+    "nan": math.nan, "pi": math.pi, "newaxis": None, "__version__": "2.13.0+hcq",
 }  # fmt: skip
 """Numbers and types that are names of the module."""
 DTYPE_NAMES: Final = frozenset(
@@ -177,6 +180,8 @@ def randint(
     """Return random integers from `low` (with two arguments 0) below `high`, in a shape `size`."""
     if size is None:
         low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
     if high is None or size is None:
         raise UsageTypeError("randint: wanted randint(high, size) or randint(low, high, size)")
     return Tensor.randint(*size, low=low, high=high, dtype=dtype, device=device)
@@ -366,6 +371,39 @@ class Generator:
         """Return the seed."""
         return self._seed
 
+    def seed(self) -> int:
+        """Set a seed from the system, and return it."""
+        return self.manual_seed(_chance()).initial_seed()
+
+    def get_state(self) -> Tensor:
+        """Return the seed and the number of draws, as (16,) uint8."""
+        return _state(self._seed, self.drawn)
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Go on from a state; return self. Raises `UsageError` for a tensor that is no state."""
+        self._seed, self.drawn = _of_state(new_state)
+        return self
+
+
+def _state(seed: int, drawn: int) -> Tensor:
+    return Tensor([*struct.pack("<QQ", seed & (1 << 64) - 1, drawn)], dtype=dtypes.uint8, device="cpu")
+
+
+def _of_state(state: Any) -> tuple[int, int]:
+    if not isinstance(state, Tensor):
+        raise UsageTypeError(f"wanted the state of a generator, a tensor, saw {shown(state)}")
+    if state.shape != (16,) or state.dtype is not dtypes.uint8:
+        seen = f"shape {tuple(state.shape)}, {state.dtype.name}"
+        raise UsageError(f"wanted the state of a generator, (16,) uint8 of get_rng_state, saw {seen}")
+    seed, drawn = struct.unpack("<QQ", bytes(state.tolist()))
+    return seed, drawn
+
+
+def _chance() -> int:
+    import secrets  # noqa: PLC0415 - rarely needed
+
+    return secrets.randbits(31)
+
 
 def _typed(dtype: DType) -> Callable[..., Tensor]:
     def make(*data: Any) -> Tensor:
@@ -397,11 +435,37 @@ def get_default_dtype() -> DType:
 
 def seed() -> int:
     """Seed the random numbers from the system, and return the seed."""
-    import secrets  # noqa: PLC0415 - rarely needed
+    Tensor.manual_seed(_chance())
+    return initial_seed()
 
-    found = secrets.randbits(31)
-    Tensor.manual_seed(found)
-    return found
+
+def initial_seed() -> int:
+    """Return the seed of the random numbers."""
+    return GENERATOR.seed
+
+
+def get_rng_state() -> Tensor:
+    """Return the state of the random numbers: the seed and the number of draws, as (16,) uint8 on "cpu"."""
+    return _state(GENERATOR.seed, GENERATOR.drawn)
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Go on with random numbers from a state.
+
+    Raises `UsageError` for a tensor that is no state, and in a captured function.
+    """
+    refuse("a state of random numbers inside a captured function would not be replayed; set it outside")
+    GENERATOR.seed, GENERATOR.drawn = _of_state(new_state)
+
+
+def get_default_device() -> DeviceName:
+    """Return the name of the device of new tensors."""
+    return device_name(Device.DEFAULT)
+
+
+def set_default_device(device: str) -> None:
+    """Choose the device of new tensors. Raises `UsageError` for an unknown one."""
+    Device.DEFAULT = device
 
 
 _OWN: Final = {n for n, v in globals().items() if n[0] != "_" and getattr(v, "__module__", "") == __name__}

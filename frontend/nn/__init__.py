@@ -85,7 +85,7 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names
-    _LATER = ("data", "functional", "init", "microscaling", "modules", "utils")
+    _LATER = ("data", "functional", "init", "microscaling", "modules", "parallel", "utils")
     _ROWS = "AlphaDropout LPPool1d LPPool2d LPPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d RReLU"
     _ROWS += " FeatureAlphaDropout CTCLoss MultiLabelMarginLoss"
     _LAZY = ["LazyLinear", "UninitializedBuffer", "UninitializedParameter", "parameter"]
@@ -93,4 +93,5 @@ if not TYPE_CHECKING:  # type checkers know all names
     _LAZY += [f"Lazy{kind}{n}d" for kind in _SIZED for n in (1, 2, 3)]
     _HOMES = {n: f"{__name__}.{n}" for n in _LATER} | dict.fromkeys(_ROWS.split(), "frontend.torch.layers")
     _HOMES |= dict.fromkeys(_LAZY, f"{__name__}.lazy") | {"parameter": f"{__name__}.parameter"}
-    __getattr__, __dir__ = lazy(__name__, [*__all__, *_ROWS.split(), *_LAZY], _HOMES)
+    _HOMES["DataParallel"] = f"{__name__}.parallel"
+    __getattr__, __dir__ = lazy(__name__, [*__all__, *_ROWS.split(), *_LAZY, "DataParallel"], _HOMES)

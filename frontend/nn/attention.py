@@ -36,7 +36,8 @@ class MultiheadAttention(Module):
     `in_proj_bias` is (3 * embed_dim,) or None; `out_proj` is a `Linear`. Keys have `kdim` features and values
     `vdim`, None for embed_dim; where one differs, `in_proj_weight` is None, and `q_proj_weight` (embed_dim,
     embed_dim), `k_proj_weight` (embed_dim, kdim) and `v_proj_weight` (embed_dim, vdim) take its place. In
-    training mode a share `dropout` of the attention weights is set to 0.
+    training mode a share `dropout` of the attention weights is set to 0. `add_bias_kv` appends a key and a
+    value that are parameters, (1, 1, embed_dim), `add_zero_attn` those of zeros; no mask hides them.
 
     Raises `UsageError` for sizes below 1, an embed_dim that num_heads does not divide, and dropout outside
     0 <= dropout < 1.
@@ -48,10 +49,11 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
-        *,
+        add_bias_kv: bool = False,  # noqa: FBT001, FBT002 - as above
+        add_zero_attn: bool = False,  # noqa: FBT001, FBT002 - as above
         kdim: int | None = None,
         vdim: int | None = None,
+        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -75,6 +77,11 @@ class MultiheadAttention(Module):
         bias = switch(bias, "MultiheadAttention, bias")
         self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
+        self.add_zero_attn = switch(add_zero_attn, "MultiheadAttention, add_zero_attn")
+        own = switch(add_bias_kv, "MultiheadAttention, add_bias_kv")
+        std = math.sqrt(1 / embed_dim)
+        self.bias_k: Tensor | None = Tensor.normal(1, 1, embed_dim, std=std) if own else None
+        self.bias_v: Tensor | None = Tensor.normal(1, 1, embed_dim, std=std) if own else None
         placed(self, device, dtype)
 
     def _weight(self, part: int) -> Tensor:
@@ -89,6 +96,13 @@ class MultiheadAttention(Module):
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, weight, bias))
         y = x.linear(weight.transpose(), bias)
         return y.reshape(*x.shape[:2], self.num_heads, n // self.num_heads).transpose(1, 2)
+
+    def _longer(self, x: Tensor, own: Tensor | None) -> Tensor:
+        """Return heads of keys or values with the appended ones: the parameter, and zeros."""
+        batch, heads, _, depth = x.shape
+        more = [] if own is None else [own.reshape(1, heads, 1, depth).expand(batch, heads, 1, depth)]
+        more += [x.zeros_like()[:, :, :1]] if self.add_zero_attn else []
+        return x.cat(*[one.cast(x.dtype) for one in more], axis=2) if more else x
 
     def forward(
         self,
@@ -118,8 +132,11 @@ class MultiheadAttention(Module):
         if not self.batch_first:
             parts = [x.transpose(0, 1) for x in parts]
         q, k, v = [self._heads(x, i) for i, x in enumerate(parts)]
+        k, v = self._longer(k, self.bias_k), self._longer(v, self.bias_v)
         scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
         for mask in self._masks(scores, key_padding_mask, attn_mask):
+            if mask.shape[-1] < scores.shape[-1]:
+                mask = mask.pad((0, scores.shape[-1] - mask.shape[-1]))  # noqa: PLW2901 - what is appended
             scores = mask.where(-math.inf, scores) if mask.dtype.name == "bool" else scores + mask
         weights = scores.softmax(-1)
         if self.dropout:
@@ -171,13 +188,12 @@ class TransformerLayer(Module):
         batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
         bias: bool = True,  # noqa: FBT001, FBT002 - as above
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         kind, numbers = type(self).__name__, range(1, len(self.attentions) + 2)
         for name in self.attentions:
-            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first))
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first))
         self.linear1 = Linear(d_model, dim_feedforward, bias)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias)
@@ -344,7 +360,6 @@ class Transformer(Module):
         batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
         norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
         bias: bool = True,  # noqa: FBT001, FBT002 - as above
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:

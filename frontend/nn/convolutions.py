@@ -133,7 +133,6 @@ class _Conv(_Convolution):
         groups: int = 1,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         padding_mode: str = "zeros",
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -190,11 +189,12 @@ class _ConvTranspose(_Convolution):
         groups: int = 1,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         dilation: Sizes = 1,
-        *,
+        padding_mode: str = "zeros",
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         self._set(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)
+        self.padding_mode = choice(f"{type(self).__name__}, padding_mode", padding_mode, ("zeros",))
         self.output_padding = repeated(output_padding, self.rank, f"{type(self).__name__}, output_padding")
         placed(self, device, dtype)
 

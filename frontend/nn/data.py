@@ -163,7 +163,7 @@ class BatchSampler(Sampler):
 
 
 def random_split(
-    dataset: Dataset[Any], lengths: Sequence[float], seed: int = 0, *, generator: Any = None
+    dataset: Dataset[Any], lengths: Sequence[float], generator: Any = None, *, seed: int = 0
 ) -> list[Subset]:
     """Return parts of a data set, drawn without overlap; lengths are counts, or shares whose sum is 1.
 
@@ -303,8 +303,9 @@ class DataLoader:
 
     `sampler` gives the numbers of an epoch's samples, `batch_sampler` the numbers of each batch. `generator`
     is a `frontend.Generator`, whose seed is used instead of `seed`. `prefetch_factor` batches are read ahead
-    for each worker. `pin_memory`, `persistent_workers` and `timeout` change nothing. `batch_size` None yields
-    samples. A data set that only iterates is read in order, by the caller's thread.
+    for each worker. `pin_memory`, `persistent_workers`, `timeout` and `multiprocessing_context` change
+    nothing. `batch_size` None yields samples. A data set that only iterates is read in order, by the
+    caller's thread.
 
     An error of a worker is raised when its batch is due, with the number of its sample in a note; the other
     batches are cancelled. Raises `UsageTypeError` for no data set, `UsageError` for settings out of range.
@@ -315,23 +316,25 @@ class DataLoader:
         dataset: Dataset[Any],
         batch_size: int | None = 1,
         shuffle: bool | None = False,  # noqa: FBT001, FBT002 - the field's signature
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[Sequence[Any]], Any] | None = None,
+        pin_memory: bool = False,  # noqa: FBT001, FBT002 - as above
         drop_last: bool = False,  # noqa: FBT001, FBT002 - as above
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
         *,
         seed: int = 0,
         prefetch: int | None = None,
         workers: Literal["thread", "process"] = "thread",
         device: str | None = None,
-        sampler: Iterable[int] | None = None,
-        batch_sampler: Iterable[Sequence[int]] | None = None,
-        generator: Any = None,
         prefetch_factor: int | None = None,
-        pin_memory: bool = False,
         persistent_workers: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
+        del multiprocessing_context
         self.iterable = hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
         if num_workers and (worker_init_fn is not None or self.iterable):
             raise UsageError("DataLoader: worker_init_fn and data sets without [i] need num_workers=0")

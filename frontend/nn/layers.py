@@ -43,7 +43,6 @@ class Linear(Module):
         in_features: int,
         out_features: int,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -358,7 +357,7 @@ class PReLU(Module):
     _template = "num_parameters={0.num_parameters}"
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, *, device: Any = None, dtype: Any = None
+        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
     ) -> None:  # fmt: skip
         self.num_parameters = count("PReLU, num_parameters", num_parameters)
         self.weight = Tensor.full((num_parameters,), float(number(init, "PReLU, init")))
@@ -375,13 +374,12 @@ class PReLU(Module):
 class Bilinear(Module):
     """The bilinear map x1 @ weight @ x2 + bias over the last axes; `weight` is (outputs, in1, in2)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the field's signature
         self,
         in1_features: int,
         in2_features: int,
         out_features: int,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:

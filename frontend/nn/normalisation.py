@@ -56,17 +56,17 @@ class BatchNorm(Module):
     statistics are means over all batches.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the field's signature
         self,
         num_features: int,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        *,
-        bias: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         kind, most = type(self).__name__, math.nextafter(1.0, 2.0)
         self.num_features = count(f"{kind}, num_features", num_features)
@@ -160,13 +160,12 @@ class LayerNorm(Module):
     `elementwise_affine`, and bias is None with `bias=False`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the field's signature
         self,
         normalized_shape: int | tuple[int, ...],
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -213,7 +212,6 @@ class RMSNorm(Module):
         normalized_shape: int | tuple[int, ...],
         eps: float | None = None,
         elementwise_affine: bool = True,
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -255,9 +253,9 @@ class GroupNorm(Module):
     Raises `UsageError` for sizes below 1 and for channels that the groups do not divide.
     """
 
-    def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *,
-        bias: bool = True, device: Any = None, dtype: Any = None,
+    def __init__(  # noqa: PLR0917 - the field's signature
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
+        device: Any = None, dtype: Any = None, *, bias: bool = True,
     ) -> None:  # fmt: skip
         if count("GroupNorm, num_channels", num_channels) % count("GroupNorm, num_groups", num_groups):
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
@@ -298,17 +296,17 @@ class InstanceNorm(BatchNorm):
     are (num_features,), 1 and 0 at first, None without `affine`. Raises as `BatchNorm`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the field's signature
         self,
         num_features: int,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        *,
-        bias: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias)
         placed(self, device, dtype)

@@ -91,7 +91,6 @@ class _Cell(Module):
         input_size: int,
         hidden_size: int,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -159,7 +158,6 @@ class RNNCell(_Cell):
         hidden_size: int,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         nonlinearity: Literal["tanh", "relu"] = "tanh",
-        *,
         device: Any = None,
         dtype: Any = None,
     ) -> None:

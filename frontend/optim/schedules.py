@@ -52,6 +52,13 @@ def _refuse_capture(schedule: Schedule) -> None:
     )
 
 
+def _either(what: str, value: Any, allowed: tuple[str, str]) -> Any:
+    """Return one of two settings. Raises `UsageError` for another."""
+    if value not in allowed:
+        raise UsageError(f"{what}: wanted {allowed[0]!r} or {allowed[1]!r}, saw {value!r}")
+    return value
+
+
 def _from_start(init: Callable[..., None]) -> Callable[..., None]:
     """Return a constructor of a schedule that accepts `last_epoch=-1`. Another number raises `UsageError`.
 
@@ -343,10 +350,11 @@ class OneCycleLR(LambdaLR):
     """The learning rate up to `max_lr` and down again, along half cosines, over `total_steps` steps.
 
     It starts at max_lr / div_factor, reaches max_lr after the share `pct_start` of the steps, and ends at
-    max_lr / div_factor / final_div_factor. `max_lr` may be a list, one for each group; one of another length
-    raises `UsageError`. `epochs` times `steps_per_epoch` may be given instead of
-    `total_steps`; without either the constructor raises `UsageError`. A step after `total_steps` ones
-    raises it, too.
+    max_lr / div_factor / final_div_factor. With `anneal_strategy` "linear" it goes along straight lines.
+    With `three_phase` it is back at its start after twice that share, less one step. `max_lr` may be a list,
+    one for each group; one of another length raises `UsageError`. `epochs` times `steps_per_epoch` may be
+    given instead of `total_steps`; without either the constructor raises `UsageError`. A step after
+    `total_steps` ones raises it, too.
 
     With `cycle_momentum`, the momentum, or b1 of Adam's variants, goes from `max_momentum` to `base_momentum`
     and back. The constructor raises `UsageError` for an optimiser without momentum, `step` for one whose step
@@ -358,16 +366,18 @@ class OneCycleLR(LambdaLR):
         optimizer: Optimizer,
         max_lr: float | Sequence[float],
         total_steps: int | None = None,
-        pct_start: float = 0.3,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
-        *,
         epochs: int | None = None,
         steps_per_epoch: int | None = None,
-        cycle_momentum: bool = True,
+        pct_start: float = 0.3,
+        anneal_strategy: Literal["cos", "linear"] = "cos",
+        cycle_momentum: bool = True,  # noqa: FBT001, FBT002 - the field's signature
         base_momentum: float = 0.85,
         max_momentum: float = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
+        straight = _either("OneCycleLR, anneal_strategy", anneal_strategy, ("cos", "linear")) == "linear"
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise UsageError("OneCycleLR: wanted total_steps, or epochs and steps_per_epoch")
@@ -377,15 +387,19 @@ class OneCycleLR(LambdaLR):
         if len(tops) != len(groups):
             raise UsageError(f"OneCycleLR, max_lr: wanted {len(groups)}, one for each group, saw {len(tops)}")
         rise, last = pct_start * total_steps - 1, total_steps - 1
+        fall = 2 * pct_start * total_steps - 2 if flag(three_phase, "OneCycleLR, three_phase") else last
         self.cycled = flag(cycle_momentum, "OneCycleLR, cycle_momentum")
 
         def between(n: int, first: float, middle: float, end: float) -> float:
-            """Return the number at step n of half cosines from `first` to `middle` and on to `end`."""
-            if n <= rise and rise > 0:
-                share = n / rise
-            else:
-                first, middle, share = middle, end, (n - rise) / (last - rise)
-            return middle + (first - middle) * (1 + math.cos(math.pi * share)) / 2
+            """Return the number at step n of curves from `first` to `middle`, maybe back, and on to `end`."""
+            begin, stop, start, goal = 0.0, rise, first, middle
+            if n > rise or rise <= 0:
+                begin, stop, start, goal = rise, fall, middle, first if three_phase else end
+            if three_phase and n > fall:
+                begin, stop, start, goal = fall, last, first, end
+            share = (n - begin) / (stop - begin)
+            left = 1 - share if straight else (1 + math.cos(math.pi * share)) / 2
+            return goal + (start - goal) * left
 
         def rate(n: int, top: float) -> float:
             if n > total_steps:  # PyTorch allows one step after the last, on the same curve
@@ -422,8 +436,10 @@ class ReduceLROnPlateau(Schedule):
     """The learning rate times a factor after more than `patience` steps without a better measured number.
 
     For `mode` "min" a number below best * (1 - threshold) is an improvement, for "max" one above best * (1 +
-    threshold). After a reduction, `cooldown` steps are not counted. The rate is at least `min_lr`. Raises
-    `UsageError` for another mode and unless 0 <= factor < 1.
+    threshold). With `threshold_mode` "abs" it is one below best - threshold, or above best + threshold.
+    After a reduction, `cooldown` steps are not counted. The rate is at least `min_lr`, which may be a list,
+    one for each group; a reduction by `eps` or less is left out. Raises `UsageError` for another mode, a list
+    of another length, and unless 0 <= factor < 1.
     """
 
     def __init__(
@@ -433,14 +449,17 @@ class ReduceLROnPlateau(Schedule):
         factor: float = 0.1,
         patience: int = 10,
         threshold: float = 1e-4,
+        threshold_mode: Literal["rel", "abs"] = "rel",
         cooldown: int = 0,
-        min_lr: float = 0.0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
     ) -> None:
-        if mode not in {"min", "max"}:
-            raise UsageError(f"ReduceLROnPlateau: wanted the mode 'min' or 'max', saw {mode!r}")
+        mode = _either("ReduceLROnPlateau, mode", mode, ("min", "max"))
         self.optimizer, self.sign = optimizer, 1.0 if mode == "min" else -1.0
         self.factor = number_within("ReduceLROnPlateau, factor", factor, 0.0, 1.0)
-        self.patience, self.threshold, self.cooldown, self.least = patience, threshold, cooldown, min_lr
+        self.threshold_mode = _either("ReduceLROnPlateau, threshold_mode", threshold_mode, ("rel", "abs"))
+        self.patience, self.threshold, self.cooldown, self.eps = patience, threshold, cooldown, eps
+        self.least = self._for_groups(min_lr)
         self.best, self.bad, self.rest, self.steps = math.inf, 0, 0, 0
         self.first = self.base_lrs
 
@@ -449,17 +468,18 @@ class ReduceLROnPlateau(Schedule):
         own = {n: v for n, v in super().state_dict().items() if n not in {"_first", "_step_count", "min_lr"}}
         return own | {
             "best": self.sign * self.best, "num_bad_epochs": self.bad, "cooldown_counter": self.rest,
-            "min_lrs": [self.least] * len(self.optimizer.param_groups), "threshold_mode": "rel", "eps": 0.0,
+            "min_lrs": self.least, "threshold_mode": self.threshold_mode, "eps": self.eps,
         }  # fmt: skip
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Set what a `state_dict` has, also one of PyTorch's.
 
-        Raises `UsageError` for a threshold that is no share of the best number, and as a `Schedule`.
+        Raises as a `Schedule`.
         """
-        if values.get("threshold_mode", "rel") != "rel":
-            raise UsageError("ReduceLROnPlateau: wanted threshold_mode 'rel', saw 'abs'")
-        super().load_state_dict({**values, "min_lr": min(values.get("min_lrs", [self.least]))})
+        super().load_state_dict(values)
+        self.least = self._for_groups(values.get("min_lrs", self.least))
+        self.threshold_mode = values.get("threshold_mode", self.threshold_mode)
+        self.eps = values.get("eps", self.eps)
         self.best = self.sign * values.get("best", math.inf)
         self.bad, self.rest = values.get("num_bad_epochs", 0), values.get("cooldown_counter", 0)
 
@@ -470,15 +490,26 @@ class ReduceLROnPlateau(Schedule):
         """
         _refuse_capture(self)
         value = self.sign * float(metrics.item() if isinstance(metrics, Tensor) else metrics)
-        better = value < self.best * (1 - self.sign * self.threshold)
+        share = self.best * (1 - self.sign * self.threshold)
+        better = value < (share if self.threshold_mode == "rel" else self.best - self.threshold)
         self.best, self.bad = (value, 0) if better else (self.best, self.bad + 1)
         self.steps += 1
         if self.rest > 0:
             self.rest, self.bad = self.rest - 1, 0
         if self.bad > self.patience:
             self.bad, self.rest = 0, self.cooldown
-            for group in self.optimizer.param_groups:
-                group.set_lr(max(group.rate_now() * self.factor, self.least))
+            for group, least in zip(self.optimizer.param_groups, self.least, strict=True):
+                rate = max(group.rate_now() * self.factor, least)
+                if group.rate_now() - rate > self.eps:
+                    group.set_lr(rate)
+
+    def _for_groups(self, least: float | Sequence[float]) -> list[float]:
+        count = len(self.optimizer.param_groups)
+        found: list[Any] = list(least) if isinstance(least, (list, tuple)) else [least] * count
+        if len(found) != count:
+            what = f"ReduceLROnPlateau, min_lr: wanted {count}, one for each group, saw {len(found)}"
+            raise UsageError(what)
+        return found
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rates, one for each group."""

@@ -5,6 +5,8 @@ Not here: the data sets and the loader themselves (`frontend.nn.data`, `frontend
 
 # ruff: noqa: F401 - PyTorch's names
 
+from sys import modules as _modules
+
 from frontend.nn.data import (
     ArrayDataset,
     BatchSampler,
@@ -30,3 +32,6 @@ from frontend.torch.data import (
 )  # fmt: skip
 
 __all__ = [n for n in globals() if not n.startswith("_")]
+
+for _name in ("dataloader", "dataset", "sampler"):  # PyTorch's modules, all of whose names are here
+    _modules[f"{__name__}.{_name}"] = globals()[_name] = _modules[__name__]
