@@ -242,8 +242,11 @@ class Compiled:
         entry.plain = notes[0] if notes else self._cause(entry, result, before)
         if not entry.plain and entry.flows and not histories.same_assignments(writes):
             entry.plain = histories.ASSIGNS
-        if not entry.plain and entry.flows and any(id(t) not in before for t in grad_state.wanting()):
-            entry.plain = histories.HOOKS
+        if not entry.plain and entry.flows:
+            new = [t for t in grad_state.wanting() if id(t) not in before]
+            entry.plain = histories.HOOKS if new else ""
+            # A layer that is called for the first time decides about its parameters, and never again.
+            entry.again = bool(new) and not last and all(grad_state.was_listed(t) for t in new)
         if not entry.plain:
             entry.plain = watch.effect()
             entry.again = bool(entry.plain) and not last

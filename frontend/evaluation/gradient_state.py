@@ -291,6 +291,11 @@ def was_marked(t: TensorBase) -> bool:
         return False
 
 
+def was_listed(t: TensorBase) -> bool:
+    """Return whether a module has listed a tensor."""
+    return hasattr(t, "state") and t.state.parameter
+
+
 def listed(t: T) -> T:
     """Make a tensor a parameter, also when its requires_grad becomes False; return it."""
     state_of(t).parameter = True

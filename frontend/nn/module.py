@@ -27,6 +27,7 @@ from frontend.evaluation.gradient_state import (
     is_parameter,
     listed,
     want,
+    was_listed,
     was_marked,
 )
 from frontend.evaluation.plan import refuse
@@ -48,7 +49,7 @@ hooked_states = later("frontend.nn.state.hooked")
 
 def _is_registered(t: Any) -> bool:
     """Return whether a value is an `nn.Parameter`."""
-    return isinstance(t, Tensor) and hasattr(t, "state") and t.state.parameter
+    return isinstance(t, Tensor) and was_listed(t)
 
 
 _BUFFER: Final = "persistent"

@@ -239,3 +239,17 @@ def test_what_an_expression_would_not_repeat_runs_plainly(case: str, cause: str)
         assert case != "write" or count.item() == k
         assert case != "norm" or norm.num_batches_tracked.item() == k
     assert cause in compiled.plain
+
+
+def test_a_layer_that_a_compiled_function_calls_first_is_captured():
+    layer = nn.Linear(3, 2)
+    compiled = torch.compile(lambda x: layer(x).relu())
+    for n in range(3):
+        x = Tensor([[1.0, -2.0, 3.0 + n]])
+        compiled(x).sum().backward()
+        assert layer.bias.grad is not None
+        got, layer.bias.grad, layer.weight.grad = layer.bias.grad.tolist(), None, None
+        layer(x).relu().sum().backward()
+        assert got == layer.bias.grad.tolist()
+        layer.bias.grad = layer.weight.grad = None
+    assert (compiled.plain, compiled.recompilations) == ("", [])
