@@ -26,6 +26,7 @@ from frontend.arguments.conversion import shown
 from frontend.device import Device, DeviceName, device_name
 from frontend.evaluation.plan import refuse
 from frontend.methods import METHODS
+from frontend.ops.elementwise import chosen
 from frontend.ops.random import GENERATOR
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -148,7 +149,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    return (condition.bool() if condition.dtype is dtypes.uint8 else condition).where(input, other)
+    return chosen(condition.bool() if condition.dtype is dtypes.uint8 else condition, input, other)
 
 
 def is_tensor(x: object) -> bool:

@@ -199,7 +199,7 @@ METHODS: Final = (
     """),
     *_rows("torch.factors", "matrix_exp lu lu_solve orgqr triangular_solve polygamma(_)"),
     *_rows("elementwise", """
-        pos=positive,__pos__ where masked_fill(_) clip(_),clamp(_) lerp(_) rsub=__rsub__
+        pos=positive,__pos__ where_of=where masked_fill(_) clip(_),clamp(_) lerp(_) rsub=__rsub__
     """),
     *_rows("elementwise", """
         lshift,bitwise_left_shift(_),__lshift__,(__ilshift__)
@@ -229,7 +229,7 @@ METHODS: Final = (
     """),
     *_rows("movement", """
         reshape,resize permute transpose,swapaxes,swapdims expand,broadcast_to flip shrink squeeze unsqueeze
-        flatten unflatten repeat repeat_interleave contiguous windows unfold movedim,moveaxis narrow
+        flatten unflatten repeat repeat_interleave windows unfold movedim,moveaxis narrow
         select t ravel view_as,reshape_as,resize_as expand_as fliplr flipud meshgrid
     """),
     *_rows("normalization", """
@@ -240,6 +240,7 @@ METHODS: Final = (
         mm bmm mv vdot outer,ger inner tensordot addmm(_) addmv(_) addr(_) baddbmm(_) addbmm(_) kron
         cross trace dist cov corrcoef renorm(_)
     """),
+    *_rows("properties", "contiguous"),
     *_rows("properties", """
         is_same_size is_signed is_complex is_conj is_neg is_nonzero is_inference is_pinned is_shared
         is_distributed dim_order pin_memory is_contiguous get_device cuda retain_grad ndimension

@@ -31,13 +31,14 @@ from frontend.device import LOCK, Device, DeviceName, device_name
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes, printing
 from frontend.evaluation.base import EPOCH, KeptHistory
+from frontend.evaluation.constants import stopped
 from frontend.evaluation.expr import PARAM, leaf_expr
 from frontend.evaluation.history import readable
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many, realize_one
 from frontend.evaluation.storage import Leaf, nested, pack, read, to_numpy, unpack
 from frontend.evaluation.trace import CUT, same
-from frontend.evaluation.views import detach, is_alias, leave
+from frontend.evaluation.views import detach, is_alias, leave, owns
 from frontend.exchange import Exchange
 from frontend.later import AT_ONCE, later
 from frontend.ops import casts, creation, indexing, movement
@@ -84,7 +85,8 @@ class Tensor(Methods, Exchange):
         """Make a tensor of a number, nested lists, a range, bytes (uint8), an array, or another tensor.
 
         A number becomes a constant. Lists, bytes and arrays are copied to the device by this call. Another
-        tensor gives a tensor of its value, which shares memory until one of the two is written. `dtype` None:
+        tensor gives a tensor of its value, without its history, which shares memory until one of the two is
+        written. `dtype` None:
         that of the array; for Python data float32 for floats, int64 for integers, bool for bools. `device` is
         a name such as "cpu" or "nv:0"; None: the default device, or that of the tensor.
 
@@ -110,6 +112,7 @@ class Tensor(Methods, Exchange):
             made = self.__class__.full((data, *sizes), math.nan, dtype=wanted, device=device)
             self.expr, self.leaves = made.expr, made.leaves
         elif data.__class__ is self.__class__:
+            data = stopped(data) if data.requires_grad else data
             made = data.to(device) if device is not None else casts.cast(data, data.expr.dtype)
             self.expr, self.leaves = made.expr, made.leaves
             if made is data:
@@ -322,7 +325,8 @@ class Tensor(Methods, Exchange):
     def is_leaf(self) -> bool:
         """Whether the tensor has no history: it was made by the user, or needs no gradient."""
         cut = hasattr(self, "state") and self.state.past is KeptHistory.CUT  # a gradient
-        made = self.expr.op is PARAM and not any(x.origin for x in self.leaves if x.__class__ is Leaf)
+        own = owns(self) or grad_state.wants(self)  # else a leaf's value under another name: `x * 1`
+        made = own and self.expr.op is PARAM and not any(x.origin for x in self.leaves if x.__class__ is Leaf)
         return cut or made or not transfer.flows(self, beyond=True)
 
     def numpy(self) -> np.ndarray[Any, Any]:

@@ -185,7 +185,7 @@ class Methods:
     triangular_solve = factors.triangular_solve
     polygamma = polygamma_ = factors.polygamma
     positive = __pos__ = elementwise.pos
-    where = elementwise.where
+    where = elementwise.where_of
     masked_fill = masked_fill_ = elementwise.masked_fill
     clip = clamp = clip_ = clamp_ = elementwise.clip
     lerp = lerp_ = elementwise.lerp
@@ -268,7 +268,6 @@ class Methods:
     unflatten = movement.unflatten
     repeat = movement.repeat
     repeat_interleave = movement.repeat_interleave
-    contiguous = movement.contiguous
     windows = movement.windows
     unfold = movement.unfold
     movedim = moveaxis = movement.movedim
@@ -309,6 +308,7 @@ class Methods:
     cov = products.cov
     corrcoef = products.corrcoef
     renorm = renorm_ = products.renorm
+    contiguous = properties.contiguous
     is_same_size = properties.is_same_size
     is_signed = properties.is_signed
     is_complex = properties.is_complex

@@ -18,7 +18,7 @@ from frontend.arguments.conversion import flag
 from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, Rebound, T, TensorBase
 from frontend.evaluation.expr import PARAM, Leaves, Part, TensorExpr
-from frontend.evaluation.gradient_state import wanting, written_since
+from frontend.evaluation.gradient_state import wanting, wants, written_since
 from frontend.evaluation.history import between, flowing_of, readable, realize_for_reading, realize_grouped
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_one
@@ -125,7 +125,7 @@ def _wanted(part: tuple[Any, Leaves], *, beyond: Any = None) -> bool:
     """Return whether a gradient of this part would reach a tensor with requires_grad other than `beyond`."""
     leaves = set(part[1])
     marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
-    if beyond is not None:
+    if beyond is not None and wants(beyond):
         marked.discard(part)
     moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}
     through = tuple([part[1][i] for i in flowing_of(part[0])])

@@ -135,6 +135,11 @@ def axes_of(axes: Axes, shape: Shape, what: str) -> Shape:
     return tuple(sorted(found))
 
 
+def reduced_axes(axes: Axes, shape: Shape, what: str) -> Shape:
+    """Return the axes of a reduction as `axes_of`; none at all, () or [], stand for all, as in PyTorch."""
+    return axes_of(None if isinstance(axes, (tuple, list)) and not axes else axes, shape, what)
+
+
 def fill_in(shape: Shape, old: Shape, what: str) -> Shape:
     """Return a new shape with -1, if any, replaced by the size that keeps the number of elements.
 

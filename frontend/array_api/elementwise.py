@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from frontend.array_api.data_types import result_type
+from frontend.ops.elementwise import chosen
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -85,4 +86,4 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
 
     Raises `UsageError` for a condition that is not bool, and as `agreed`.
     """
-    return condition.where(*agreed(x1, x2, "where"))
+    return chosen(condition, *agreed(x1, x2, "where"))

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from frontend.arguments.checks import broadcast
 from frontend.array_api.elementwise import agreed, array
+from frontend.array_api.statistics import over_axes
 from frontend.tensor import Tensor
 
 UNARY: Final = """
@@ -90,6 +91,7 @@ def functions() -> dict[str, Callable[..., Any]]:
         for name in names.split():
             own, _, method = name.partition("=")
             found[own] = kind(getattr(Tensor, method or own))
+    found |= {n: over_axes(found[n]) for n in ("max", "min", "mean", "std", "var", "any", "all")}
     for name, function in found.items():
         function.__name__ = function.__qualname__ = name
         function.__module__ = __name__

@@ -11,11 +11,25 @@ Not here: products of matrices (`linalg`).
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any, Literal, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+
+
+def over_axes(fn: Any) -> Any:
+    """Decorate a reduction: the axes () are none, as the standard says; to the methods they are all."""
+
+    @wraps(fn)
+    def call(x: Tensor, /, *args: Any, axis: Any = None, **names: Any) -> Tensor:
+        if isinstance(axis, (tuple, list)) and not axis:
+            x, axis, names = x.unsqueeze(-1), -1, {**names, "keepdims": False}
+        found: Tensor = fn(x, *args, axis=axis, **names)
+        return found
+
+    return call
 
 
 def sum_dtype(dtype: DType) -> DType:
@@ -25,16 +39,19 @@ def sum_dtype(dtype: DType) -> DType:
     return dtype
 
 
+@over_axes
 def sum(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the sum over axes; bools and integers give 64 bits, unless `dtype` is given."""
     return x.sum(axis, keepdims, sum_dtype(x.dtype) if dtype is None else dtype)
 
 
+@over_axes
 def prod(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Tensor:
     """Return the product over axes, in the dtype of `sum`."""
     return x.prod(axis, keepdims, sum_dtype(x.dtype) if dtype is None else dtype)
 
 
+@over_axes
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: bool = False) -> Tensor:
     """Return how many values over axes are not zero, as int64."""
     return (x != 0).sum(axis, keepdims)

@@ -159,7 +159,7 @@ def every_extreme(g: Any, out: Any, x: Any) -> Any:
 def variance(g: Any, out: Any, x: Any, axes: tuple[int, ...], count: float) -> Any:
     """The sum over axes of squared distances from the mean, by `count`: 2 g / count times each distance.
 
-    The mean contributes nothing, as the distances sum to 0.
+    The mean contributes nothing, as the distances sum to 0. `count` may be below 0.
     """
     shape = x.expr.shape
     wide: Any = spread(apply(Ops.RESHAPE, _kept(shape, axes), g), shape)
@@ -167,7 +167,10 @@ def variance(g: Any, out: Any, x: Any, axes: tuple[int, ...], count: float) -> A
 
 
 def of_norm(g: Any, out: Any, x: Any, p: float) -> Any:
-    """p-norm over axes, which keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm or p is 0."""
+    """p-norm over axes, which keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm or p is 0.
+
+    Of an infinite p, g sign(x) is shared evenly by the elements whose magnitude is the norm.
+    """
     shape = x.expr.shape
     wide: Any = spread(g, shape)
     norm: Any = spread(out, shape)
@@ -176,9 +179,13 @@ def of_norm(g: Any, out: Any, x: Any, p: float) -> Any:
         return wide * sign(x) if p else _zeros(x)
     if p == 2:
         return wide * where(empty, 0.0, x / norm)
-    if p < 1:
-        empty = empty | eq(x, 0.0)
+    if math.isinf(p):
+        hit = eq(absolute(x), norm)
+        axes = tuple([i for i, n in enumerate(out.expr.shape) if n == 1])
+        count = spread(fold(Ops.ADD, where(hit, number_like(x, 1.0), 0.0), axes, keepdim=True), shape)
+        return where(hit, wide * sign(x) / count, 0.0)
     slope: Any = power(absolute(x), p - 1.0)
+    slope = where(eq(x, 0.0), 0.0, slope) if p < 1 else slope
     return where(empty, 0.0, wide * (sign(x) * (slope / power(norm, p - 1.0))))
 
 
@@ -242,6 +249,10 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "asinh": lambda g, _, x: g * rsqrt(x * x + 1.0),
     "acosh": lambda g, _, x: g * rsqrt(x * x - 1.0),
     "atanh": lambda g, _, x: g / (1.0 - x * x),
+    "erfc": lambda g, _, x: g * (exp(-(x * x)) * (-2 / math.sqrt(math.pi))),
+    "logit": lambda g, _, x, low, high, beyond: where(
+        lt(x, low) | gt(x, high), beyond, g / (x * (1.0 - x) + 0.0)
+    ),
     "erfinv": lambda g, y, _: g * (exp(y * y) * (math.sqrt(math.pi) / 2)),
     "lgamma": lambda g, _, x: g * digamma(x),
     "nextafter": lambda g, _, x, y: (where(eq(x, y), 0.0, g), None),

@@ -99,7 +99,7 @@ def results_of(
         elif buffer in capture.leaves:
             found.append((t.expr, buffer))
         else:
-            copy = t.contiguous().realize()
+            copy = t.clone().realize()
             returned[i] = copy
             found.append((copy.expr, copy.leaves[0].buffer))
     return found

@@ -33,7 +33,7 @@ from compiler.dtype import dtypes
 from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
 from frontend.arguments.conversion import fitted
 from frontend.evaluation.base import EPOCH, LOWER, LOWERED, T, TensorBase
-from frontend.evaluation.expr import STOP, TABLE, Leaves, Part, TensorExpr, join, merge
+from frontend.evaluation.expr import PARAM, RULED, STOP, TABLE, Leaves, Part, TensorExpr, join, merge
 from hcq.errors import UsageError
 
 P = ParamSpec("P")
@@ -148,6 +148,16 @@ def _result(like: T, expr: TensorExpr, leaves: Leaves, recipe: tuple[Any, ...], 
     return t
 
 
+def _is_wanted(x: TensorBase) -> bool:
+    """Return whether a tensor has requires_grad, outside of traces and `no_grad`."""
+    return not _depth[0] and not CUT and hasattr(x, "state") and bool(x.state.wanted)
+
+
+def _apart(expr: TensorExpr, leaves: Leaves) -> Part:
+    """Return the value of a tensor with requires_grad as another node: `x * 1` has a gradient of its own."""
+    return join(RULED, ("beside",), (expr, leaves), (expr, leaves))
+
+
 def _stop(t: TensorBase) -> None:
     """Wrap a result in STOP, so that it passes no gradient on; inside a trace, do nothing."""
     if not _depth[0] and t.expr.dtype.is_float:
@@ -208,6 +218,8 @@ def method(
         else:
             expr, order = found
             leaves = tuple([leaves[i] for i in order])
+        if expr is e and _is_wanted(x):
+            expr, leaves = _apart(expr, leaves)
         t = _new(x.__class__)
         t.expr = expr
         t.leaves = leaves
@@ -257,6 +269,8 @@ def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
         else:
             expr, order = found
             leaves = tuple([leaves[i] for i in order])
+        if (expr is ea and leaves == la and _is_wanted(a)) or (expr is eb and leaves == lb and _is_wanted(b)):
+            expr, leaves = _apart(expr, leaves)
         t: T = _new(a.__class__)
         t.expr = expr
         t.leaves = leaves
@@ -308,6 +322,8 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     else:
         expr, order = found
         leaves = tuple([leaves[i] for i in order])
+    if expr is e and _is_wanted(a):
+        expr, leaves = _apart(expr, leaves)
     a.used = True
     found = _result(a, expr, leaves, (call, a, value), a.epoch)
     if CUT:
@@ -381,6 +397,10 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
         else:
             expr, order = found
             leaves = tuple([leaves[i] for i in order])
+        if expr.op is PARAM and any(
+            a.__class__ is cls and a.expr is expr and a.leaves == leaves and _is_wanted(a) for a in args
+        ):
+            expr, leaves = _apart(expr, leaves)
         recipe = (call, *args) if not names else (partial(call, **names), *args)
         made = _result(first, expr, leaves, recipe, epoch)
         if CUT:

@@ -26,7 +26,7 @@ from compiler.ir.ops import Ops
 from frontend.device import LOCK
 from frontend.evaluation.base import BORROWED, Family, FamilyLink, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant, ruled
-from frontend.evaluation.expr import PARAM, RULED, STOP, TensorExpr, inside, leaf_expr
+from frontend.evaluation.expr import PARAM, RULED, STOP, TABLE, TensorExpr, inside, leaf_expr
 from frontend.evaluation.trace import CUT, abstract, apply, become, composite, make, method, traced
 from frontend.later import later
 from hcq.errors import UsageError
@@ -174,6 +174,86 @@ def rederive_views(root: TensorBase) -> None:
             become(m, new.expr, new.leaves)
             m.epoch = new.epoch
             m.recipe = Rebound(None, BORROWED)
+
+
+def strides(e: TensorExpr) -> tuple[int, ...]:
+    """Return how many elements neighbours along each axis are apart in the memory that a view reads.
+
+    Other results than views, and reshaped views whose elements are copied, lie in row-major order.
+    """
+    found: tuple[int, ...] | None = TABLE.get((strides, e))
+    if found is None:
+        found = _strides(e)
+        TABLE[strides, e] = found
+    return found
+
+
+def _strides(e: TensorExpr) -> tuple[int, ...]:
+    if e.op is Ops.RESHAPE:
+        return _reshaped(e.src[0].shape, strides(e.src[0]), e.shape) or row_major(e.shape)
+    if e.op is Ops.WINDOW:
+        outer, inner = list(strides(e.src[0])), []
+        for a, step, spacing in zip(e.arg[0], *e.arg[2:], strict=True):
+            inner.append(outer[a] * spacing)
+            outer[a] *= step
+        return (*outer, *inner)
+    if e.op is Ops.PERMUTE:
+        return tuple([strides(e.src[0])[a] for a in e.arg])
+    if e.op is Ops.EXPAND:
+        return tuple([
+            0 if n != m else s for n, m, s in zip(e.shape, e.src[0].shape, strides(e.src[0]), strict=True)
+        ])
+    return strides(e.src[0]) if e.op in {Ops.SHRINK, Ops.PAD, STOP} else row_major(e.shape)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a shape in row-major order."""
+    return tuple([prod([max(n, 1) for n in shape[i + 1 :]]) for i in range(len(shape))])
+
+
+def _reshaped(old: tuple[int, ...], apart: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the strides of elements in another shape; None if that needs a copy of them."""
+    if 0 in old or not old:
+        return None
+    found: list[int] = []
+    axis, count, inner = len(new) - 1, 1, apart[-1]
+    for a in range(len(old) - 1, -1, -1):  # blocks of axes that are one axis in memory
+        count *= old[a]
+        if a and (old[a - 1] == 1 or apart[a - 1] == count * inner):
+            continue
+        size = 1
+        while axis >= 0 and (size < count or new[axis] == 1):
+            found.append(size * inner)
+            size, axis = size * new[axis], axis - 1
+        if size != count:
+            return None
+        count, inner = 1, apart[a - 1]
+    return tuple(reversed(found))
+
+
+def strides_of(t: TensorBase) -> tuple[int, ...]:
+    """Return the strides of a tensor: those of the view that it is, else row-major ones."""
+    return row_major(t.expr.shape) if getattr(link_of(t), "parent", None) is None else strides(t.expr)
+
+
+def is_dense(t: TensorBase) -> bool:
+    """Return whether elements follow in memory in row-major order, as for all tensors but some views."""
+    shape = t.expr.shape
+    if getattr(link_of(t), "parent", None) is None or 0 in shape:
+        return True
+    return all(n == 1 or a == b for n, a, b in zip(shape, strides(t.expr), row_major(shape), strict=True))
+
+
+def reshaping(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:
+    """Memoise a method whose results are views of its first argument, or copies where PyTorch copies."""
+
+    def share_unless_copied(base: TensorBase, view: TensorBase, *how: Any) -> None:
+        before, shape = base.expr.shape, view.expr.shape
+        dense = is_dense(base) or 0 in shape or shape == before
+        if dense or _reshaped(before, strides(base.expr), shape) is not None:
+            share(base, view, *how)
+
+    return method(fn, share_unless_copied)
 
 
 def viewing(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:

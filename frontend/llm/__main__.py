@@ -182,7 +182,7 @@ def _text(value: Any) -> str:
 
 def _reader(device: str) -> Any:
     """Return a captured sum of `_READ_BYTES` bytes, as fast as the device reads."""
-    data = Tensor.zeros(_READ_BYTES // 4, dtype=dtypes.float32, device=device).contiguous().realize()
+    data = Tensor.zeros(_READ_BYTES // 4, dtype=dtypes.float32, device=device).clone().realize()
     read = TinyJit(lambda: data.sum())  # noqa: PLW0108 - a capture is of a Python function
     for _ in range(3):
         read().numpy()

@@ -59,7 +59,7 @@ class KeyValueCache:
         shape = (batch, d.key_heads, slots, d.depth)
 
         def empty() -> list[Tensor]:
-            return [Tensor.zeros(*shape, dtype=dtypes.float32, device=device).contiguous() for _ in d.layers]
+            return [Tensor.zeros(*shape, dtype=dtypes.float32, device=device).clone() for _ in d.layers]
 
         self.keys, self.values = empty(), empty()
         Tensor.realize(*self.keys, *self.values)
@@ -180,11 +180,11 @@ class Mixture:
         share, chosen = chances.topk(self.experts.used, 1)
         if self.experts.normalised:
             share = share / share.sum(1, keepdim=True)
-        share, chosen = share.contiguous(), chosen.cast(dtypes.int32).contiguous()
+        share, chosen = share.clone(), chosen.cast(dtypes.int32).clone()
         rows = x.reshape(count, 1, width)
         act = ACTIVATIONS[self.d.activation]
         y = act(_of_experts(rows, self.gate, chosen)) * _of_experts(rows, self.up, chosen)
-        found = (_of_experts(y.contiguous(), self.down, chosen) * share.unsqueeze(2)).sum(1)
+        found = (_of_experts(y.clone(), self.down, chosen) * share.unsqueeze(2)).sum(1)
         found = found.reshape(batch, tokens, width)
         if self.shared is not None:
             gate, feed = self.shared

@@ -131,7 +131,7 @@ def turns(rope: Rope, rate: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     cosine, sine = angles.cos(), angles.sin()
     if rope.factor != 1.0:
         cosine, sine = cosine * rope.factor, sine * rope.factor
-    return cosine.contiguous(), sine.contiguous()
+    return cosine.clone(), sine.clone()
 
 
 def turned(x: Tensor, rope: Rope, cosine: Tensor, sine: Tensor) -> Tensor:

@@ -147,9 +147,11 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Return `dropout` of whole channels of (batch, channels, ...). Raises `UsageError` below two axes."""
     if input.ndim < 2:
         raise UsageError(f"dropout2d: wanted (batch, channels, ...), saw the shape {input.shape}")
+    if not flag(training, "dropout2d, training") or p == 0:
+        return input
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
     kept = Tensor.ones(shape, dtype=input.dtype, device=input.device).dropout(p, training)
-    return input * kept if flag(training, "dropout2d, training") else input
+    return input * kept
 
 
 dropout1d = dropout3d = dropout2d
@@ -258,7 +260,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, *, dim: i
 
     With `hard` it is one-hot, and its gradient is that of the soft draw.
     """
-    noise = logits.full_like(0.0).contiguous().exponential_().log()
+    noise = logits.full_like(0.0).clone().exponential_().log()
     soft: Tensor = ((logits - noise) / tau).softmax(dim)
     if not flag(hard, "gumbel_softmax, hard"):
         return soft

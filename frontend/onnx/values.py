@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from compiler.dtype import DType, dtypes
+from frontend.ops.elementwise import chosen
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -40,7 +41,7 @@ def cat(parts: Sequence[Any], axis: int) -> Any:
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """Return a where the condition holds, else b."""
-    return np.where(condition, a, b) if is_host(condition) else condition.where(a, b)
+    return np.where(condition, a, b) if is_host(condition) else chosen(condition, a, b)
 
 
 def permute(x: Any, axes: Sequence[int]) -> Any:

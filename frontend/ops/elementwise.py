@@ -199,7 +199,6 @@ def neg(self: T) -> T:
     return apply(Ops.NEG, None, self)
 
 
-@method
 def pos(self: T) -> T:
     """Return self; a bool raises `UsageError`, as in PyTorch."""
     if self.expr.dtype is dtypes.bool:
@@ -260,9 +259,7 @@ rrshift = _of_bits("rrshift", Ops.SHR, "Return other >> self.", swap=True)
 def where(self: T, a: T | Number, b: T | Number) -> T:
     """Return a where self, a bool tensor, is true, else b; all three broadcast.
 
-    a and b promote to one dtype. For a tensor x that is not bool, `x.where(condition, b)` is
-    `condition.where(x, b)`, as in PyTorch, also for a condition of uint8. Raises `UsageError` if neither is
-    bool.
+    As `where_of`, but a bool tensor self is the condition also beside a bool tensor a.
     """
     first: Any = a
     if self.expr.dtype is not dtypes.bool and hasattr(a, "expr") and a.expr.dtype in MASKS:
@@ -282,6 +279,32 @@ def where(self: T, a: T | Number, b: T | Number) -> T:
         for x in (a, b)
     ]
     return apply(Ops.WHERE, None, spread(self, shape), *parts)
+
+
+def where_of(self: T, a: T | Number, b: T | Number) -> T:
+    """Return a where self, a bool tensor, is true, else b; all three broadcast.
+
+    a and b promote to one dtype. If a is a bool tensor, it is the condition: `x.where(condition, b)` is x
+    where the condition is true, as in PyTorch, also for a condition of uint8 unless x is bool. Raises
+    `UsageError` if neither is bool.
+    """
+    first: Any = a
+    found: T = where(first, self, b) if _is_bool(first) and _is_bool(self) else where(self, a, b)
+    return found
+
+
+where_of.__name__ = "where"  # as the rules of symbolic sizes name it
+
+
+def _is_bool(x: Any) -> bool:
+    return hasattr(x, "dtype") and x.dtype is dtypes.bool
+
+
+def chosen(condition: T, a: Any, b: Any) -> T:
+    """Return a where a bool tensor is true, else b; unlike `x.where`, also for an a of bools."""
+    first: Any = condition
+    found: T = a.where(condition, b) if _is_bool(a) else first.where(a, b)
+    return found
 
 
 @composite

@@ -329,9 +329,11 @@ def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: f
 def logit(self: T, eps: float | None = None) -> T:
     """Return log(self / (1 - self)), NaN outside 0..1; with `eps`, self is first limited to eps..1 - eps."""
     x = widened(self)
-    outside = apply(Ops.OR, None, lt(x, 0.0), gt(x, 1.0))
-    x = mul(x, where(outside, math.nan, 1.0)) if eps is None else clip(x, eps, 1 - eps)
-    return narrowed(sub(log(x), log1p(neg(x))), self)
+    low, high, beyond = (0.0, 1.0, math.nan) if eps is None or eps < 0 else (eps, 1 - eps, 0.0)
+    limits = (math.nan, math.nan) if beyond else (low, high)
+    inner = where(lt(x, low), limits[0], where(gt(x, high), limits[1], x))
+    value = sub(log(inner), log1p(neg(inner)))
+    return narrowed(ruled("logit", value, x, about=(low, high, beyond)), self)
 
 
 @operator
@@ -380,7 +382,6 @@ def clamp_max(self: T, high: T | Number) -> T:
     return clip(self, None, high)
 
 
-@method
 def conj(self: T) -> T:
     """Return self: no tensor is complex."""
     return self

@@ -32,19 +32,20 @@ from frontend.arguments.checks import (
     tensor,
     whole,
 )
-from frontend.arguments.conversion import read
+from frontend.arguments.conversion import converting, read
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import spread
 from frontend.evaluation.trace import apply, method
-from frontend.evaluation.views import viewing
+from frontend.evaluation.views import reshaping, viewing
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 
-@viewing
+@reshaping
 def reshape(self: T, *shape: int | Sequence[int]) -> T:
     """Return the elements, in row-major order, in another shape; one size may be -1.
 
-    The result is always a view, also where PyTorch copies. Raises `UsageError` when the number of elements
+    The result is a view, or a copy of a view whose elements have no strides in that shape, as in PyTorch:
+    of a transposed matrix in one row. Raises `UsageError` when the number of elements
     differs, for several sizes of -1, and for other negative sizes.
     """
     return apply(Ops.RESHAPE, fill_in(sizes(shape, "reshape"), self.expr.shape, "reshape"), self)
@@ -148,20 +149,20 @@ def unsqueeze(self: T, axis: int) -> T:
     return apply(Ops.RESHAPE, (*shape[:a], 1, *shape[a:]), self)
 
 
-@viewing
+@converting
 def flatten(self: T, start: int = 0, end: int = -1) -> T:
     """Return the axes start..end as one.
 
-    A view. Both axes are included; negative ones count from the end. Shape () becomes (1,). Raises
-    `UsageError` for an end before the start.
+    A view or a copy, as of `reshape`; one axis is self. Both axes are included; negative ones count from the
+    end. Shape () becomes (1,). Raises `UsageError` for an end before the start.
     """
     shape = self.expr.shape
-    if not shape:
-        return apply(Ops.RESHAPE, (1,), self)
-    a, b = axis_of(start, shape, "flatten"), axis_of(end, shape, "flatten")
+    a, b = axis_of(start, shape or (1,), "flatten"), axis_of(end, shape or (1,), "flatten")
     if a > b:
         raise UsageError(f"flatten of {shape}: start {start} is after end {end}")
-    return apply(Ops.RESHAPE, (*shape[:a], prod(shape[a : b + 1]), *shape[b + 1 :]), self)
+    if shape and a == b:
+        return self
+    return reshape(self, *shape[:a], prod(shape[a : b + 1]), *shape[b + 1 :])
 
 
 @viewing
@@ -356,9 +357,9 @@ def t(self: T) -> T:
     return transpose(self, 0, 1) if len(self.expr.shape) == 2 else self
 
 
-@viewing
+@reshaping
 def ravel(self: T) -> T:
-    """Return the elements as a vector, in row-major order. A view."""
+    """Return the elements as a vector, in row-major order. A view or a copy, as of `reshape`."""
     return apply(Ops.RESHAPE, (prod(self.expr.shape),), self)
 
 

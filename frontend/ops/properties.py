@@ -10,6 +10,8 @@ from typing import Any
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import converting
 from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.views import is_dense
+from frontend.ops import movement
 
 
 @converting
@@ -34,9 +36,13 @@ is_conj = is_neg = is_inference = is_pinned = is_shared = is_distributed = is_co
 
 
 def is_contiguous(self: TensorBase) -> bool:
-    """Return True: elements are read in row-major order, and `view` accepts each shape of their number."""
-    del self
-    return True
+    """Return whether elements follow in memory in row-major order: for all tensors but some views."""
+    return is_dense(self)
+
+
+def contiguous(self: T) -> T:
+    """Return self if its elements follow in row-major order, else a copy of which they do."""
+    return self if is_dense(self) else movement.contiguous(self)
 
 
 def get_device(self: TensorBase) -> int:

@@ -27,7 +27,7 @@ from frontend.ops.elementwise import agree, ne, sub, where
 from frontend.ops.functions import isnan
 from frontend.ops.indexing import getitem
 from frontend.ops.linalg import diag, diagonal
-from frontend.ops.movement import expand, flip, movedim, narrow, reshape, select, transpose
+from frontend.ops.movement import contiguous, expand, flip, movedim, narrow, reshape, select, transpose
 from frontend.ops.movement import repeat as repeated
 from frontend.ops.splitting import cat, part
 from frontend.ops.writing import written
@@ -210,7 +210,7 @@ def _differences(self: T, axis: int) -> T:
 def diff(self: T, n: int = 1, axis: int = -1, prepend: T | None = None, append: T | None = None) -> T:
     """Return the differences of neighbours along an axis, n times; of bools, whether they differ.
 
-    `prepend` and `append` are joined to the axis first; n = 0 gives self. Raises `UsageError` for shape ()
+    `prepend` and `append` are joined to the axis first; n = 0 gives a copy. Raises `UsageError` for shape ()
     and a negative n.
     """
     if not self.expr.shape:
@@ -219,7 +219,7 @@ def diff(self: T, n: int = 1, axis: int = -1, prepend: T | None = None, append: 
     if whole(n, "diff") < 0:
         raise UsageError(f"diff: wanted a count that is not negative, saw {n}")
     if n == 0:
-        return self
+        return contiguous(self)
     every = [x for x in (prepend, self, append) if x is not None]
     found = cat(*every, axis=a) if len(every) > 1 else self
     for _ in range(min(n, found.expr.shape[a])):
@@ -227,24 +227,25 @@ def diff(self: T, n: int = 1, axis: int = -1, prepend: T | None = None, append: 
     return found
 
 
-@method
+@converting
 def sum_to_size(self: T, *shape: int | Sequence[int]) -> T:
-    """Return self summed over axes, in the shape `shape`, which broadcasts to that of self."""
+    """Return self summed over axes, in the shape `shape`, which broadcasts to its own; self for that."""
     wanted, old = sizes(shape, "sum_to_size"), self.expr.shape
     if len(wanted) > len(old) or broadcast((wanted, old), "sum_to_size") != old:
         raise UsageError(f"sum_to_size: {wanted} does not broadcast to {old}")
+    if wanted == old:
+        return self
     lead = len(old) - len(wanted)
     axes = tuple([i for i in range(len(old)) if i < lead or (wanted[i - lead] == 1 and old[i] != 1)])
-    found = reductions.sum(self, axes) if axes or not old else self
-    return reshape(found, wanted)
+    return reshape(reductions.sum(self, axes), wanted)
 
 
 @converting
 def broadcast_tensors(self: T, *others: T) -> tuple[T, ...]:
-    """Return tensors in the shape that they broadcast to together. Views."""
+    """Return tensors in the shape that they broadcast to together: views, or a tensor that has it itself."""
     every = (self, *others)
     shape = broadcast([x.expr.shape for x in every], "broadcast_tensors")
-    return tuple([expand(x, shape) for x in every])
+    return tuple([x if x.expr.shape == shape else expand(x, shape) for x in every])
 
 
 @converting

@@ -18,7 +18,7 @@ from math import prod as product
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
-from frontend.arguments.checks import Axes, Shape, axes_of, axis_of, element_type
+from frontend.arguments.checks import Axes, Shape, axes_of, axis_of, element_type, reduced_axes
 from frontend.arguments.conversion import flag
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import (
@@ -86,7 +86,7 @@ def _accumulate(op: str, x: T, axes: Shape, dtype: DType | str | None, *, keepdi
 
 @method
 def sum(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
-    """Return the sum over axes (all when None). Integers and bools give int64, as in PyTorch.
+    """Return the sum over axes (all when None or ()). Integers and bools give int64, as in PyTorch.
 
     `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
     16-bit floats are added in float32 and rounded once. uint64 stays uint64. A sum over no elements is 0.
@@ -98,7 +98,7 @@ def sum(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | 
     Raises `UsageIndexError` for an axis that does not exist, `UsageError` for one named twice; so do all
     reductions.
     """
-    return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), dtype, keepdim=keepdim)
+    return _accumulate(Ops.ADD, self, reduced_axes(axis, self.expr.shape, "sum"), dtype, keepdim=keepdim)
 
 
 @method
@@ -150,7 +150,7 @@ def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
 def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return whether some value over axes is not zero; over no elements it is False.
 
-    The result is bool, of uint8 it is uint8, as PyTorch's.
+    The result is bool, of uint8 it is uint8, as PyTorch's. The axes () are none, as there.
     """
     return _truth(Ops.MAX, self, axis, "any", keepdim=keepdim)
 
@@ -189,7 +189,7 @@ def mean(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str |
     converted first. The mean of no elements is NaN.
     """
     self = as_dtype(self, dtype)
-    axes = axes_of(axis, self.expr.shape, "mean")
+    axes = reduced_axes(axis, self.expr.shape, "mean")
     dtype = float_dtype(self.expr.dtype)
     total = fold(Ops.ADD, convert(self, total_of_mean(self.expr.dtype)), axes, keepdim=keepdim)
     wide = total.expr.dtype if total.expr.dtype.is_float else dtypes.float64
@@ -215,7 +215,7 @@ def var(
     after it. Raises `UsageTypeError` for `unbiased` twice.
     """
     axis, keepdim, correction = spread_arguments("var", axis, others, keepdim, correction, unbiased)
-    axes = axes_of(axis, self.expr.shape, "var")
+    axes = reduced_axes(axis, self.expr.shape, "var")
     x = widened(self)
     return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
 
@@ -245,8 +245,8 @@ def spread_arguments(  # noqa: PLR0917 - internal
 def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: float) -> T:
     distance = sub(x, center)
     total = sum(mul(distance, distance), axes, keepdim=keepdim)
-    count = builtins.max(_count(x, axes) - correction, 0)
-    return ruled("variance", div(total, float(count)), x, about=(axes, count))
+    count = _count(x, axes) - correction
+    return ruled("variance", div(total, float(builtins.max(count, 0))), x, about=(axes, count))
 
 
 @method
@@ -264,7 +264,7 @@ def std(
     it, which makes it exact for them.
     """
     axis, keepdim, correction = spread_arguments("std", axis, others, keepdim, correction, unbiased)
-    axes = axes_of(axis, self.expr.shape, "std")
+    axes = reduced_axes(axis, self.expr.shape, "std")
     x = widened(self)
     near = mean(x, axes, keepdim=True)
     rest = mean(sub(x, near), axes, keepdim=True)
@@ -321,7 +321,7 @@ def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:
 
     Integers and bools give float32; floats keep their dtype. `axis` and `keepdim` as in `sum`.
     """
-    axes = axes_of(axis, self.expr.shape, "logsumexp")
+    axes = reduced_axes(axis, self.expr.shape, "logsumexp")
     x = widened(self)
     top = detached(fold(Ops.MAX, x, axes, keepdim=True))
     finite = where(_is_infinite(top), 0.0, top)
@@ -391,7 +391,7 @@ def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:
 @method
 def power_norm(self: T, p: float, axis: Axes = None, *, keepdim: bool = False) -> T:
     """Return the p-norm over axes, of all elements when None: `norm` without the norms of matrices."""
-    axes = axes_of(axis, self.expr.shape, "norm")
+    axes = reduced_axes(axis, self.expr.shape, "norm")
     found = p_norm(widened(self), p, axes)
     kept = tuple([n for i, n in enumerate(found.expr.shape) if i not in axes])
     return narrowed(found if keepdim else apply(Ops.RESHAPE, kept, found), self)
@@ -412,7 +412,8 @@ def p_norm(x: T, p: float, axis: Axes) -> T:
     if p == 0:
         return ruled("norm", sum(convert(ne(x, 0), x.expr.dtype), axis, keepdim=True), x, about=(p,))
     if math.isinf(p):
-        return (max if p > 0 else min)(absolute(x), axis, keepdim=True)
+        size = (max if p > 0 else min)(absolute(x), axis, keepdim=True)
+        return ruled("norm", size, x, about=(p,))
     size = power(sum(power(absolute(x), p), axis, keepdim=True), 1 / p)
     return ruled("norm", size, x, about=(p,))
 

@@ -58,7 +58,8 @@ def erfc(self: T) -> T:
         tail = add(far, div(number_like(x, n / 2), tail))
     rest = div(exp(neg(mul(far, far))), mul(tail, math.sqrt(math.pi)))
     rest = where(lt(x, 0.0), add(neg(rest), 2.0), rest)
-    return narrowed(where(large, rest, add(neg(erf(where(large, 0.0, x))), 1.0)), self)
+    found = where(large, rest, add(neg(erf(where(large, 0.0, x))), 1.0))
+    return narrowed(ruled("erfc", found, x), self)
 
 
 @method
@@ -213,7 +214,7 @@ def angle(self: T) -> T:
     """Return the angle of each number in the complex plane: pi where negative, else 0; NaN stays."""
     x = self if self.expr.dtype.is_float else convert(self, dtypes.float32)
     pi = number_like(x, math.pi)
-    return where(isnan(x), x, where(lt(x, 0.0), pi, 0.0))
+    return ruled("zero", where(isnan(x), x, where(lt(x, 0.0), pi, 0.0)), x)
 
 
 @method

@@ -409,7 +409,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
         shape = self.shape_of(name, p)
         if shape is None:
             return None
-        made = Tensor.full(shape, value, dtype=wide(p), device=p.device).contiguous()
+        made = Tensor.full(shape, value, dtype=wide(p), device=p.device).clone()
         if "," in p.device and shape == p.shape:
             made = _placement.placed_as(made, p)
         made.requires_grad = False
@@ -580,7 +580,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
             own = self.counters[i]
             if not m and id(own) in kept and own:
                 if id(own) not in apart:
-                    copies = {name: stopped(t).contiguous().realize() for name, t in own.items()}
+                    copies = {name: stopped(t).clone().realize() for name, t in own.items()}
                     apart[id(own)] = {name: t.requires_grad_(False) for name, t in copies.items()}
                 self.counters[i] = apart[id(own)]
 

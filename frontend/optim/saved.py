@@ -119,7 +119,7 @@ def _assign(optimiser: Rule, states: list[dict[str, Any]]) -> None:
         if key not in made:
             group, own = optimiser.param_groups[place], optimiser.counters[i]
             if any(own is other for other in made.values()):
-                own = {name: Tensor.zeros_like(t).contiguous() for name, t in own.items()}
+                own = {name: Tensor.zeros_like(t).clone() for name, t in own.items()}
             for name, number in optimiser.restored(group, step, state).items():
                 own[name].assign(number)
             changed += own.values()

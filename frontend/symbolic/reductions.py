@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from compiler.dtype import dtypes
-from frontend.arguments.checks import Axes, axes_of, axis_of
+from frontend.arguments.checks import Axes, axes_of, axis_of, reduced_axes
 from frontend.evaluation.expr import float_dtype
 from frontend.ops.extremes import Extreme
 from frontend.ops.reductions import spread_arguments, total_of_mean
@@ -42,7 +42,8 @@ def _reduction(identity: Any) -> Any:
     """Return the rule of a reduction with this identity: a value, or a function of the dtype."""
 
     def rule(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-        axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+        named = axes_of if call.__name__ in {"any", "all", "prod"} else reduced_axes
+        axes = named(axis, x.whole.expr.shape, call.__name__)
         whole = with_identity(x, axes, identity)
         keep = {"keepdim": True} if keepdim else {}
         return made(call(whole, axis, **keep), _left(x, axes, keepdim=keepdim))
@@ -102,7 +103,7 @@ def _count(x: SymbolicTensor, axes: Sequence[int], dtype: Any) -> Any:
 
 
 def _mean(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    axes = reduced_axes(axis, x.whole.expr.shape, call.__name__)
     dtype = float_dtype(x.dtype)
     total = x.cast(total_of_mean(x.dtype)).sum(axes, keepdim)
     wide = total.dtype if total.dtype.is_float else dtypes.float64
@@ -124,7 +125,7 @@ def _var(
     unbiased: bool | None = None,
 ) -> Any:
     axis, keepdim, correction = spread_arguments(call.__name__, axis, others, keepdim, correction, unbiased)
-    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    axes = reduced_axes(axis, x.whole.expr.shape, call.__name__)
     y = _wide(x)
     distance = y - y.mean(axes, True)
     total = (distance * distance).sum(axes, keepdim)
@@ -163,7 +164,7 @@ def _softmax(call: Any, x: Any, axis: int = -1) -> Any:
 
 
 def _logsumexp(call: Any, x: Any, axis: Axes = None, keepdim: bool = False) -> Any:  # noqa: FBT001, FBT002 - as the methods
-    axes = axes_of(axis, x.whole.expr.shape, call.__name__)
+    axes = reduced_axes(axis, x.whole.expr.shape, call.__name__)
     y = _wide(x)
     top = y.amax(axes, True).detach()
     finite = top.isinf().where(0.0, top)

@@ -154,7 +154,7 @@ def _solved(
     """Return the losses (batch,) and their derivatives (frames, batch, classes)."""
     labels, skipped = _states(rows, blank, x)
     width = labels.shape[1]
-    index = labels.unsqueeze(0).expand(x.shape[0], *labels.shape).contiguous().realize()
+    index = labels.unsqueeze(0).expand(x.shape[0], *labels.shape).clone().realize()
     emitted = x.gather(2, index).realize()
     length = Tensor(frames, device=x.device).unsqueeze(-1)
     places = Tensor.arange(width, device=x.device)
@@ -165,7 +165,7 @@ def _solved(
     backward = Tensor.stack(_backward(emitted, skipped, length, last))
     known = total > -math.inf
     shares = (forward + backward - known.where(total, 0.0).unsqueeze(-1)).exp()
-    of_classes = x.zeros_like().contiguous().scatter_add(2, index, shares)
+    of_classes = x.zeros_like().clone().scatter_add(2, index, shares)
     slope = x.exp() - of_classes
     slope = (Tensor.arange(x.shape[0], device=x.device).reshape(-1, 1, 1) < length).where(slope, 0.0)
     if zero_infinity:

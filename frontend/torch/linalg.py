@@ -234,11 +234,11 @@ def _parted(lu: Tensor) -> tuple[Tensor, Tensor]:
 def _eliminated(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: N803 - as above
     """Return the factors in one matrix, the order of the rows, and the pivots; one column after another."""
     m, n = A.shape[-2:]
-    lu, batch, pivots = A.detach().contiguous().realize(), A.shape[:-2], []
+    lu, batch, pivots = A.detach().clone().realize(), A.shape[:-2], []
     rows, columns = (Tensor.arange(k, device=A.device) for k in (m, n))
-    order = rows.expand(*batch, m).contiguous().realize()
+    order = rows.expand(*batch, m).clone().realize()
     for number in range(min(m, n)):
-        k = Tensor.full((), number, dtype="int64", device=A.device).contiguous().realize()
+        k = Tensor.full((), number, dtype="int64", device=A.device).clone().realize()
         column = (columns == k).where(lu, 0.0).sum(-1)
         p = (rows >= k).where(column.abs(), -1.0).argmax(-1, keepdim=True)
         swap = (rows == k).where(p, (rows == p).where(k, rows.expand(*batch, m)))

@@ -1,8 +1,7 @@
 """Reading by strides, methods that change the shape of their tensor, and Python functions of elements.
 
-Elements are counted in row-major order: the strides of a tensor are those of its shape, whichever view it is.
-Places outside a tensor raise `UsageIndexError`. A view has no strides of its own, so that `as_strided` of one
-raises `UsageError`, and so does a change of shape where other tensors share the elements.
+`as_strided` counts elements in row-major order. Places outside a tensor raise `UsageIndexError`. It raises
+`UsageError` for a view, as does a change of shape where other tensors share the elements.
 
 Not here: views (`frontend.ops.movement`). Next: `frontend.assignment`, which changes tensors.
 """
@@ -23,7 +22,7 @@ from frontend.evaluation.constants import constant, coordinate
 from frontend.evaluation.gradient_state import wants
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.printing import described
-from frontend.evaluation.views import link_of, others
+from frontend.evaluation.views import link_of, others, strides_of
 from frontend.ops.casts import cast
 from frontend.ops.creation import new_empty, new_zeros
 from frontend.ops.elementwise import add, mul
@@ -37,10 +36,9 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 @converting
 def stride(self: TensorBase, dim: int | None = None) -> Any:
-    """Return how many elements neighbours along each axis, or along `dim`, are apart in row-major order."""
-    shape = self.expr.shape
-    found = tuple([prod([max(n, 1) for n in shape[i + 1 :]]) for i in range(len(shape))])
-    return found if dim is None else found[axis_of(dim, shape, "stride")]
+    """Return how many elements neighbours along each axis, or along `dim`, are apart in memory."""
+    found = strides_of(self)
+    return found if dim is None else found[axis_of(dim, self.expr.shape, "stride")]
 
 
 def _places(what: str, self: T, size: Any, stride: Any, offset: int | None) -> T:

@@ -17,6 +17,7 @@ import torch
 
 from compiler.dtype import dtypes
 from frontend.evaluation.expr import PARAM
+from frontend.ops.elementwise import chosen
 from frontend.ops.resizing import binned
 from frontend.tensor import Tensor
 from frontend.torch_compile.memory import inverse, order_of
@@ -162,7 +163,7 @@ def _stored_by_mask(x: Tensor, indices: Sequence[Tensor | None], values: Tensor,
         raise UnsupportedError("index_put by a mask of values that are not one number; use torch.where")
     mask = mask.reshape((*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
     value = values.reshape(()).cast(x.dtype)
-    return mask.where(x + value if accumulate else value.expand(x.shape), x)
+    return chosen(mask, x + value if accumulate else value.expand(x.shape), x)
 
 
 def embedding_backward(grad: Tensor, ids: Tensor, count: int, padding: int, _by_frequency: bool) -> Tensor:

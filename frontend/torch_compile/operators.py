@@ -30,7 +30,7 @@ _METHODS: Final = (
     "square tan tanh transpose trunc unsqueeze expand repeat flip select tril triu diagonal roll split "
     "split_with_sizes unbind gather scatter scatter_add scatter_reduce index_add histc argmax argmin "
     "cumprod median nan_to_num masked_fill slice_scatter select_scatter index_select leaky_relu logit topk "
-    "hardsigmoid hardtanh mv dot t clamp gelu ones_like sort squeeze where "
+    "hardsigmoid hardtanh mv dot t clamp gelu ones_like sort squeeze "
 )
 """Operators that are methods of `Tensor` with the same arguments."""
 
@@ -58,6 +58,7 @@ DRAWN: Final[dict[str, Callable[..., Any]]] = {
 
 TABLE: Final[dict[str, Callable[..., Any]]] = {
     **{name: getattr(Tensor, name) for name in _METHODS.split()},
+    "where": f.chosen,
     **CREATED,
     **dict.fromkeys(DRAWN, lambda *every: every[-1]),
     "native_dropout": f.native_dropout,
@@ -67,10 +68,8 @@ TABLE: Final[dict[str, Callable[..., Any]]] = {
     "div": lambda x, y, rounding_mode=None: f.tensor(x, y).div(y, rounding_mode=rounding_mode),
     "pow.Scalar": lambda x, y: x**y,
     "remainder.Scalar_Tensor": lambda x, y: x % y,
-    "__lshift__": Tensor.lshift,
-    "__rshift__": Tensor.rshift,
-    "fill": f.filled,
-    "full_like": f.filled,
+    "__lshift__": Tensor.lshift, "__rshift__": Tensor.rshift,
+    **dict.fromkeys(("fill", "full_like"), f.filled),
     **dict.fromkeys(("zeros_like", "empty_like"), Tensor.zeros_like),
     "copy": lambda x, y: y.cast(x.dtype).expand(x.shape),
     **dict.fromkeys(
