@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from frontend.ops.elementwise import chosen
 from frontend.ops.resizing import binned
 from frontend.tensor import Tensor
 from frontend.torch_compile import functions as f
@@ -58,7 +59,7 @@ DRAWN: Final[dict[str, Callable[..., Any]]] = {
 
 TABLE: Final[dict[str, Callable[..., Any]]] = {
     **{name: getattr(Tensor, name) for name in _METHODS.split()},
-    "where": f.chosen,
+    "where": chosen,
     **CREATED,
     **dict.fromkeys(DRAWN, lambda *every: every[-1]),
     "native_dropout": f.native_dropout,
@@ -66,8 +67,7 @@ TABLE: Final[dict[str, Callable[..., Any]]] = {
     "sub": lambda x, y, alpha=1: f.tensor(x, y) - f.scaled(y, alpha),
     "rsub": lambda x, y, alpha=1: y - f.scaled(x, alpha),
     "div": lambda x, y, rounding_mode=None: f.tensor(x, y).div(y, rounding_mode=rounding_mode),
-    "pow.Scalar": lambda x, y: x**y,
-    "remainder.Scalar_Tensor": lambda x, y: x % y,
+    "pow.Scalar": lambda x, y: x**y, "remainder.Scalar_Tensor": lambda x, y: x % y,
     "__lshift__": Tensor.lshift, "__rshift__": Tensor.rshift,
     **dict.fromkeys(("fill", "full_like"), f.filled),
     **dict.fromkeys(("zeros_like", "empty_like"), Tensor.zeros_like),
