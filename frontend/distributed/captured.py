@@ -216,7 +216,7 @@ class MeshGraph:
         for node in found.nodes:
             self._add(node)
         for d, reads in enumerate(self._foreign):
-            if (after := reads.all()) or d in self._incoming:
+            if (after := reads.all()) or d in self._incoming or not self._graph.nodes:
                 self._node(d, mesh.devices[d].queue.record(label="end"), after)
         self.executable = self._graph.compile()
         outputs = [(i, found.outputs[key]) for i, key in enumerate(params) if key in found.outputs]

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
+from compiler.ir.ops import Ops
 from frontend.distributed.partition import Partition
 from frontend.distributed.transport import DeviceCopy, MeshMembers
+from frontend.evaluation.expr import join
 from frontend.evaluation.launch import KernelLaunch
 from frontend.evaluation.plan import LaunchPlan, plan_of, verify
 from frontend.evaluation.storage import Leaf
@@ -222,10 +224,12 @@ class MeshLaunch:
             *[(level, part) for (level, _), parts in wanted.items() for part, _, _ in parts],
             *[(rules.parts.level(part), part) for _, part, _ in stores],
         ])
+        changed = {store for _, _, store in stores}
         for d, part, store in stores:
             level = max(rules.parts.level(part), read.get(store, 0))
-            if rules.parts.level(part) < level:
-                part = rules.parts.leaf_of(d, part)  # noqa: PLW2901 - computed earlier
+            if rules.parts.level(part) < level:  # computed earlier: a copy of what another store changes
+                own = join(Ops.CONTIGUOUS, None, part) if changed.intersection(part[1]) else part
+                part = rules.parts.leaf_of(d, own)  # noqa: PLW2901 - as above
             wanted.setdefault((level, d), []).append((part, -1, store))
         return wanted, outputs
 

@@ -148,19 +148,19 @@ def _gather(on: Partition, e: Any, sources: list[Value]) -> Value | None:
 
 
 def _along(on: Partition, e: Any, sources: list[Value]) -> Value | None:
-    """Elements or sums along an axis that is not divided: rows of their own on each device."""
-    layout, axis = _axis(sources), e.arg[0]
-    if e.op is SEGMENT_SUM and len(sources) > 2:
+    """Elements or sums along an axis that is not divided: rows of their own on each device.
+
+    An index of size 1 in all other axes is that of every row, and whole unless it is divided along its own.
+    """
+    axis, (x, index, *more) = e.arg[0], sources
+    shared = all(n == 1 for i, n in enumerate(index.shape) if i != axis)
+    sources = [x, on.whole(index) if shared and index.layout.axis != axis else index, *more]
+    if more or all(v.layout.axis is None for v in sources):
         return None
+    layout = _axis(sources)
     if layout.axis == axis:
         return _segment_sum(on, e, sources) if e.op is SEGMENT_SUM else None
-    assert layout.axis is not None, layout
-    if sources[0].shape[layout.axis] != e.shape[layout.axis]:
-        return None
-    given = [
-        on.divided(v, layout) if v.shape[layout.axis] == e.shape[layout.axis] else on.whole(v)
-        for v in sources
-    ]
+    given = [on.divided(x, layout), on.whole(index) if shared else on.divided(index, layout)]
     return on.on_each(e, given, layout, e.arg)
 
 

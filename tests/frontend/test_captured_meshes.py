@@ -259,6 +259,12 @@ def test_an_argument_that_is_assigned_to_changes_in_place():
             np.testing.assert_allclose(view.numpy(), want[:1])
 
 
+def test_a_captured_function_without_elements_replays():
+    turned = TinyJit(lambda x: x.flip(0))
+    for _ in range(4):
+        assert turned(Tensor(np.zeros((3, 0))).shard(CPUS[:2])).numpy().shape == (3, 0)
+
+
 def test_a_gathered_argument_is_read_from_the_memory_of_each_call():
     gather = TinyJit(lambda x: x.replicate(CPUS[:2]) * 1)
     given = [Tensor(numbers((5, 3), i)).shard(CPUS[:2]) for i in range(6)]

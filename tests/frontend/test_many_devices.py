@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from frontend import Device, Tensor, nn, optim
+from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import (
     all_gather_of,
     all_reduce_of,
@@ -20,8 +20,10 @@ from frontend.distributed import (
     send_to,
     shards,
 )
+from frontend.evaluation.trace import apply
 from frontend.methods import METHODS
 from frontend.nn import functional
+from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from hcq.config import override
 from hcq.errors import UsageError, UsageIndexError
 from tests.frontend.meshes import (
@@ -147,6 +149,51 @@ def test_a_write_in_place_keeps_the_division_and_the_views():
     assert layout_of(x).axis == 0
     np.testing.assert_array_equal(old.numpy(), numbers((5, 4)))
     assert "device='cpu,cpu:1'" in repr(x)
+
+
+def exchanged(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+    """Assign each to another one, and read all before in later exchanges of the same launch."""
+    z = a * b.sum(0)
+    w, old = (z.sum(0) + c).amax(1), a * 1
+    a.assign(b)
+    b.assign(c + z.sum(0))
+    c.assign(old)
+    return z, w, a, b, c
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 0), (0, 1, 0), (1, 0, None), (None, 0, 1), (None, None, None)])
+@pytest.mark.parametrize("how", [lambda fn: fn, TinyJit], ids=["plain", "captured"])
+def test_stores_of_each_other_s_values_store_the_old_ones(axes: tuple[int | None, ...], how: Any):
+    want = [Tensor(numbers((6, 5), i)) for i in range(3)]
+    got = [
+        t.replicate(CPUS[:3]) if k is None else t.shard(CPUS[:3], k) for t, k in zip(want, axes, strict=True)
+    ]
+    step = how(lambda: exchanged(*got))
+    for _ in range(4):
+        found, right = step(), exchanged(*want)
+        found[0].realize(*found[1:])
+        same([t.numpy() for t in (*found, *got)], [t.numpy() for t in (*right, *want)])
+
+
+@pytest.mark.parametrize(
+    ("shape", "index"), [((5, 3), (2, 3)), ((5, 1), (2, 1)), ((5, 3), (0, 3)), ((5, 3, 1), (4, 1, 1))]
+)
+def test_rows_by_index_are_those_of_one_device_on_any_layout(shape: tuple[int, ...], index: tuple[int, ...]):
+    """An index of one element in the other axes is that of all rows, also where a device has none of them."""
+    a, rows = numbers(shape), np.random.default_rng(0).integers(0, 5, index)
+    wide = np.broadcast_to(rows, (index[0], *shape[1:]))
+    for axes in product((None, *range(len(shape))), repeat=2):
+        x, i = [
+            t.replicate(CPUS[:3]) if k is None else t.shard(CPUS[:3], k)
+            for t, k in zip((Tensor(a), Tensor(rows)), axes, strict=True)
+        ]
+        x.requires_grad = True
+        y = apply(TAKE_ALONG_AXIS, (0, False), x, i)
+        np.testing.assert_array_equal(y.numpy(), np.take_along_axis(a, wide, 0))
+        y.sum().backward()
+        assert x.grad is not None
+        counts = (wide[None] == np.arange(5).reshape(5, *[1] * len(shape))).sum(1)
+        np.testing.assert_array_equal(x.grad.numpy(), counts)
 
 
 def test_random_numbers_are_those_of_one_device():

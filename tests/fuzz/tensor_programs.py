@@ -64,6 +64,8 @@ class Program:
     lines: tuple[Line, ...]
     dtype: str = ""
     """The dtype of all tensors, where NumPy computes in float64; "" where it computes as tensors do."""
+    movable: bool = True
+    """Whether a result may be copied to other places of a mesh: no view of it is written."""
 
     @property
     def leaves(self) -> tuple[Line, ...]:
@@ -151,7 +153,7 @@ class Maker:
             if len(self.lines) >= steps:
                 break
             self.r.choices(*zip(*kinds, strict=True))[0](self)
-        self.program = Program(seed, tuple(self.lines), wide)
+        self.program = Program(seed, tuple(self.lines), wide, not views)
 
     def leaf(self, data: Array, text: str = "") -> str:
         """Append an input with some values; return its name. `text` gives them, or else a literal."""

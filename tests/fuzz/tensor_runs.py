@@ -18,6 +18,7 @@ from hcq.config import config
 from tests.fuzz import slopes
 from tests.fuzz.tensor_functions import COARSEST, ERRORS, plain
 from tests.fuzz.tensor_names import Function
+from tests.fuzz.tensor_places import moved, placed
 from tests.fuzz.tensor_programs import Line, Program, grown, namespace
 from tests.fuzz.tensor_values import leaf, near, same_bits
 from tests.fuzz.tensor_writes import of_row
@@ -126,6 +127,10 @@ def run(
     for number, line in enumerate(program.lines):
         if given is None or not line.given:
             exec(line.tensor, env)  # noqa: S102 - lines made by the tool
+            if line.kind == "leaf":
+                env[line.makes] = placed(env[line.makes], program.seed, number)
+            elif line.kind == "new" and program.movable:
+                env[line.makes] = moved(env[line.makes], program.seed, number)
         if line.kind != "bound" and store(number):
             env[line.makes] = env[line.makes].contiguous()
         if line.kind != "bound" and realize(number):
@@ -237,6 +242,9 @@ def launch(values: Sequence[Any]) -> None:
     from compiler.targets import target_of  # noqa: PLC0415 - as above
     from frontend import Device  # noqa: PLC0415 - as above
 
+    if Device[Device.DEFAULT].devices:  # the kernels of a mesh are planned by its layouts
+        values[0].realize(*values[1:])
+        return
     arch = Device[Device.DEFAULT].arch
     for ast in kernels(values):
         if target_of(arch).may_abort:
@@ -268,8 +276,8 @@ def passed(program: Program, data: dict[str, Any]) -> list[Any]:
     return [
         Variable(line.makes, *line.bounds).bind(data[line.makes])
         if line.kind == "bound"
-        else Tensor(data[line.makes].astype(program.dtype or data[line.makes].dtype))
-        for line in program.leaves
+        else placed(Tensor(data[line.makes].astype(program.dtype or data[line.makes].dtype)), program.seed, n)
+        for n, line in enumerate(program.leaves)
     ]
 
 

@@ -13,7 +13,8 @@ each eighth of the others, are also compared with their operations one by one (`
 gradients of this eighth alone are computed; `states` captures a function that writes tensors which live
 outside; `functions` has functions of floats, with such states, `large` the same at sizes that threads share,
 and `slopes` compares their gradients with differences. It prints each differing program as a shrunk test,
-and exits with 1 if there is one. `HCQ_DEVICE` names a device.
+and exits with 1 if there is one. `HCQ_DEVICE` names a device, or a mesh such as
+`cpu:0,cpu:1`, on which inputs and results are divided along random axes, into parts of random sizes.
 
 Not here: the runs of each mode (`tensor_runs`), making a program (`tensor_programs`).
 """
@@ -163,7 +164,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(as_test(program(options.show, options.mode), options.mode, ""))
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        file = (options.kernels or Path(folder, "kernels")) if options.mode == "chains" else None
+        alone = options.mode == "chains" and "," not in config().device
+        file = (options.kernels or Path(folder, "kernels")) if alone else None
         check_ = partial(differing, mode=options.mode, file=file)
         status = campaign.run(check_, options, f"{options.mode} programs agree")
         if file is not None:

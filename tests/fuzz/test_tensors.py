@@ -91,6 +91,25 @@ def test_graphs_on_emulated_gpus_agree_with_the_oracle(
     assert bool(started) == (mode == "graphs")
 
 
+@pytest.mark.parametrize("mode", ["states", "wide", "gradients", "functions"])
+def test_programs_on_three_devices_agree_with_the_oracle(mode: str) -> None:
+    """Inputs and results are divided along random axes, into parts of random sizes."""
+    default, first = Device.DEFAULT, SHARES[mode][0] + 1000
+    try:
+        with override(cpu_devices=3):
+            Device.DEFAULT = "cpu:0,cpu:1,cpu:2"
+            for seed in range(first, first + 8):
+                made = program(seed, mode)
+                text = failure(made, mode)
+                assert not text, as_test(made, mode, text)
+    finally:
+        Device.DEFAULT = default
+        for name in ("cpu:1", "cpu:2"):
+            if (found := Device._open.get(name)) is not None:
+                found.synchronize()
+                found.close()
+
+
 def joined(seed: int) -> list[UOp]:
     """Return the joined kernels of a program of chains."""
     made = program(seed, "chains")
