@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from frontend.distributed import DistributedSampler
 from frontend.distributed.ranks import processes
 from hcq.errors import UnsupportedError, UsageError
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 HERE = Path(__file__).resolve().parent
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 needs_mpi = pytest.mark.skipif(
@@ -24,9 +28,11 @@ needs_mpi = pytest.mark.skipif(
 )
 
 
-def run(ranks: int, fault: str) -> subprocess.CompletedProcess[str]:
+def run(
+    ranks: int, *arguments: str, program: str = "ranks.py", around: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     assert MPIRUN is not None
-    command = [MPIRUN, "-n", str(ranks), sys.executable, str(HERE / "ranks.py"), fault]
+    command = [MPIRUN, "-n", str(ranks), *around, sys.executable, str(HERE / program), *arguments]
     path = f"{HERE.parents[1]}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     return subprocess.run(
         command, capture_output=True, text=True, timeout=600, check=False,
@@ -49,6 +55,7 @@ def test_several_ranks_equal_one_process(ranks: int) -> None:
     ("fault", "text"),
     [
         ("raise", "ValueError: the last rank's own error"),
+        ("raise", "of rank 0 of 2: rank 1 ended without calling it"),
         ("kill", "Killed (signal 9)"),
         ("hang", "rank 1 did not call it"),
     ],
@@ -58,6 +65,39 @@ def test_a_fault_of_one_rank_ends_all_and_is_named(fault: str, text: str) -> Non
     assert done.returncode != 0
     assert "is done" not in done.stdout
     assert text in done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The last checkpoint of three ranks, none of which is killed."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    done = run(3, str(folder), "0", "0", program="ranks_killed.py")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "rank 1").read_text() == "done after 34 moments\n"
+    return (folder / "checkpoint").read_bytes()
+
+
+@needs_mpi
+@pytest.mark.landing
+@pytest.mark.parametrize("moment", [1, 2, 7, *range(9, 26)])
+def test_a_rank_that_is_killed_at_any_moment_is_named_by_all_others(
+    moment: int, tmp_path: Path, uninterrupted: bytes
+) -> None:
+    """They restart from the last checkpoint, and end as an uninterrupted run, to the bit.
+
+    A shell stands between mpirun, which ends all ranks once a process of its own is killed, and each rank.
+    """
+    victim = moment % 3
+    around = ("sh", "-c", '"$@" || sleep 60', "-")
+    done = run(3, str(tmp_path), str(moment), str(victim), program="ranks_killed.py", around=around)
+    assert done.returncode != 0
+    errors = [(tmp_path / f"rank {rank}").read_text() for rank in range(3)]
+    assert errors.pop(victim) == ""
+    for text in errors:
+        assert "ProcessGroupError: " in text
+        assert f"of 3: rank {victim} ended" in text
+    assert run(3, str(tmp_path), "0", "0", program="ranks_killed.py").returncode == 0
+    assert (tmp_path / "checkpoint").read_bytes() == uninterrupted
 
 
 def test_mpi_is_given_the_memory_of_a_tensor_of_the_host() -> None:

@@ -48,9 +48,13 @@ _SPIN_S: Final = 2e-4
 """Seconds that a wait polls before it sleeps between polls."""
 _LOOK_S: Final = 0.1
 """Seconds between two checks that the other processes are alive."""
+_LEAVE_S: Final = 2.0
+"""Seconds that a failed rank gives the others to raise their own error, before it ends them."""
 _BACKENDS: Final = ("mpi", "gloo", "nccl", "cpu:gloo,cuda:nccl")
 _PID: Final = 0
 _CALLS: Final = 1
+_LEFT: Final = 1 << 62
+"""Number of process of a rank that ends because others did."""
 
 
 class ProcessGroupError(HcqError):
@@ -133,11 +137,14 @@ class ProcessGroup:
                 self._check(name, number, now - start)
 
     def _check(self, name: str, number: int, waited_s: float) -> None:
-        gone = [r for r, seen in self._near.items() if not _alive(int(seen[_PID]))]
+        ended = [r for r, seen in self._near.items() if not _alive(int(seen[_PID]))]
+        gone = [r for r in ended if self._near[r][_PID] != _LEFT] or ended
         what = f"{name}, collective {number} of rank {self.rank} of {self.size}"
         if gone:
+            called = all(int(self._near[r][_CALLS]) >= number for r in gone)
+            when = "before it was complete" if called else "without calling it"
             raise ProcessGroupError(
-                f"{what}: {_ranks(gone)} ended without calling it\n"
+                f"{what}: {_ranks(gone)} ended {when}\n"
                 "hint: its own error is above, or the system ended it (memory?)",
                 gone,
             )
@@ -149,6 +156,13 @@ class ProcessGroup:
                 "hint: all ranks must make the same calls; init_process_group(timeout=...) sets the limit",
                 late,
             )
+
+    def leave(self, error: BaseException) -> None:
+        """Count as ended by an error; give the ranks of this machine that wait for this one time to raise."""
+        self._near[self.rank][_PID] = _LEFT if isinstance(error, ProcessGroupError) else 0
+        end = time.monotonic() + _LEAVE_S
+        while any(_alive(int(seen[_PID])) for seen in self._near.values()) and time.monotonic() < end:
+            time.sleep(_LOOK_S / 10)
 
 
 def _ranks(numbers: Sequence[int]) -> str:
@@ -235,6 +249,7 @@ def _end_together(made: ProcessGroup) -> None:
         if _group and made.size > 1:
             sys.stderr.write(f"rank {made.rank} of {made.size} ends the other ranks\n")
             sys.stderr.flush()
+            made.leave(error)
             made.mpi.COMM_WORLD.Abort(1)
 
     sys.excepthook = hook
