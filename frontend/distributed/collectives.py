@@ -45,9 +45,9 @@ def all_reduce_of(parts: Sequence[T], op: str = "sum") -> list[T]:
     """Return the elementwise reduction of all tensors, on each of their devices.
 
     `parts` have one shape and dtype, and are on different devices. `op` is "sum", "mean" (floats), "prod",
-    "max" or "min". The dtype stays; integers wrap. Below 64 KiB every device reduces all contributions;
-    larger tensors are reduced a piece on each device, and the pieces are gathered. Raises `UsageError` for
-    other arguments, and as `realize`.
+    "max" or "min". The dtype stays; integers wrap. Below 64 KiB, of two devices below 4 MiB, every device
+    reduces all contributions; larger tensors are reduced a piece on each device, and the pieces are gathered.
+    Raises `UsageError` for other arguments, and as `realize`.
     """
     return shards(replicate(_reduced(parts, op), [t.expr.device for t in parts]))
 

@@ -35,6 +35,8 @@ from hcq.errors import UnsupportedError
 
 ONE_SHOT: Final = 64 << 10
 """Values of fewer bytes are reduced by every device from all contributions; larger ones a piece each."""
+ONE_EXCHANGE: Final = 4 << 20
+"""The same bound for two devices, between which as many bytes move in one exchange as in two."""
 SAME: Final = frozenset({STOP, RULED, INPUT, SEGMENT, VERSION, Ops.AFTER})
 """Operations with the values of their first source; they matter to gradients alone."""
 
@@ -282,7 +284,8 @@ class Partition:
         """
         op, count = v.layout.pending, prod(v.shape)
         assert op is not None, v.layout
-        if count * v.dtype.itemsize < ONE_SHOT or count < self.count:
+        most = ONE_EXCHANGE if self.count == 2 else ONE_SHOT
+        if count * v.dtype.itemsize < most or count < self.count:
             flat = [self._combined(op, self._received(v, d, 0, count)) for d in range(self.count)]
         else:
             bounds = even(count, self.count)

@@ -33,7 +33,7 @@ def closed() -> Iterator[None]:
     """Open cpu:0 with all cores, which other modules use, and close the other devices after this module."""
     Device["cpu"].synchronize()
     yield
-    for name in (*CPUS[1:], *AMDS, *NVS, *MIXED):
+    for name in (*[f"cpu:{i}" for i in range(1, 8)], *AMDS, *NVS, *MIXED):
         found = Device._open.get(Device.canonical(name))
         if found is not None:
             found.synchronize()  # work that no test waited for

@@ -3,6 +3,7 @@ device's."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,21 +92,25 @@ def test_wrong_devices_and_axes_are_refused():
         layout_of(x)
 
 
-def test_an_all_reduce_of_rows_adds_once_and_copies_into_its_result():
-    """Each device adds its half of both rows; the halves are copied to where the sum is."""
-    mesh: Any = Device["cpu:0,cpu:1"]
-    a = numbers((2, 20_000))
-    x = Tensor(a).shard(CPUS[:2])
+@pytest.mark.parametrize(("count", "bytes_of"), [(2, [320_000]), (4, [480_000, 640_000])])
+def test_an_all_reduce_of_rows_adds_once_and_copies_into_its_result(count: int, bytes_of: list[int]):
+    """Two devices read each other's row in one exchange. Of more, each adds its piece of all rows.
+
+    The pieces are copied to where the sum is.
+    """
+    mesh: Any = Device[",".join(CPUS[:count])]
+    a = numbers((count, 20_000))
+    x = Tensor(a).shard(CPUS[:count])
     mesh.launches.clear()
     y = x.sum(0).realize()
     (launch,) = mesh.launches.values()
     (steps,) = launch._steps.values()
     ran = [len(one.plan.kernels) for launches, _ in steps.levels for one in launches]
-    assert ran == [1, 1]
-    assert [sum([x.size for x in copies]) for _, copies in steps.levels if copies] == [160_000, 320_000]
-    same([t.numpy() for t in shards(y)], [a.sum(0), a.sum(0)])
+    assert ran == [1] * count
+    assert [sum([x.size for x in copies]) for _, copies in steps.levels if copies] == bytes_of
+    same([t.numpy() for t in shards(y)], [a.sum(0)] * count)
     x += 1  # what was copied stays
-    same([y.numpy(), x.sum(0).numpy()], [a.sum(0), a.sum(0) + 2])
+    same([y.numpy(), x.sum(0).numpy()], [a.sum(0), a.sum(0) + count])
     same([x.numpy() for x in (y, y + y)], [a.sum(0), 2 * a.sum(0)])
 
 
@@ -334,7 +339,8 @@ def one_of_each(n: int, count: int, dtype: str, op: str) -> None:
     """Compare every collective of tensors of n elements with NumPy."""
     rng = np.random.default_rng(n)
     parts = [(rng.integers(0, 2 if dtype == "bool" else 100, n) / 7).astype(dtype) for _ in range(count)]
-    given = [Tensor(p, device=d) for p, d in zip(parts, CPUS, strict=False)]
+    names = [f"cpu:{i}" for i in range(count)]
+    given = [Tensor(p, device=d) for p, d in zip(parts, names, strict=True)]
     want = summed(parts, op) if dtype != "bool" else summed(parts, op).astype("bool")
     for got in all_reduce_of(given, op):
         np.testing.assert_array_equal(got.numpy(), want)
@@ -345,7 +351,7 @@ def one_of_each(n: int, count: int, dtype: str, op: str) -> None:
     cut = [np.array_split(p, count) for p in parts]
     for i, got in enumerate(all_to_all_of(given)):
         np.testing.assert_array_equal(got.numpy(), np.concatenate([c[i] for c in cut]))
-    for got in broadcast_of(given[0], CPUS[:count]):
+    for got in broadcast_of(given[0], names):
         np.testing.assert_array_equal(got.numpy(), parts[0])
     np.testing.assert_array_equal(send_to(given[-1], "cpu:0").numpy(), parts[-1])
 
@@ -372,12 +378,18 @@ LENGTHS = (0, 1, 2, 7, 4096, 70_001)
     ("n", "count", "dtype"),
     [
         *((n, 2 + (i + j) % 3, dtype) for i, n in enumerate(LENGTHS) for j, dtype in enumerate(DTYPES)),
+        *((n, 5 + (i + j) % 4, dtype) for i, n in enumerate((1, 7, 8191)) for j, dtype in enumerate(DTYPES)),
+        (1 << 20, 2, "float64"),
+        (1 << 20, 8, "float64"),
         ((1 << 20) + 3, 2, "float16"),
+        ((1 << 21) - 1, 3, "int32"),
     ],
 )
 def test_collectives_of_every_dtype_and_size(n: int, count: int, dtype: str):
-    for op in operations(dtype):
-        one_of_each(n, count, dtype, op)
+    """Up to 8 MiB, on up to eight devices."""
+    with override(cpu_devices=8):
+        for op in operations(dtype):
+            one_of_each(n, count, dtype, op)
 
 
 @pytest.mark.sampled(1600)
