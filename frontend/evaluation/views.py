@@ -19,6 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import mul
 from typing import Any, Concatenate, Final, ParamSpec
 
 from compiler.dtype import dtypes
@@ -176,34 +177,51 @@ def rederive_views(root: TensorBase) -> None:
             m.recipe = Rebound(None, BORROWED)
 
 
-def strides(e: TensorExpr) -> tuple[int, ...]:
-    """Return how many elements neighbours along each axis are apart in the memory that a view reads.
+def strides(t: TensorBase) -> tuple[int, ...]:
+    """Return how many elements neighbours along each axis are apart in memory: of a view, in its root's.
 
-    Other results than views, and reshaped views whose elements are copied, lie in row-major order.
+    They do not depend on what was computed so far.
     """
+    link = link_of(t)
+    if link is None or link.parent is None or 0 in t.expr.shape:
+        return row_major(t.expr.shape)
+    root = link
+    while root.parent is not None:
+        root = root.parent
+    e = derived(link, abstract(t, root.read, (0,))).expr
     found: tuple[int, ...] | None = TABLE.get((strides, e))
     if found is None:
-        found = _strides(e)
+        origin, axes = _place(e, [0] * len(e.shape)), range(len(e.shape))
+        found = tuple([_place(e, [int(i == axis) for i in axes]) - origin for axis in axes])
         TABLE[strides, e] = found
     return found
 
 
-def _strides(e: TensorExpr) -> tuple[int, ...]:
-    if e.op is Ops.RESHAPE:
-        return _reshaped(e.src[0].shape, strides(e.src[0]), e.shape) or row_major(e.shape)
-    if e.op is Ops.WINDOW:
-        outer, inner = list(strides(e.src[0])), []
-        for a, step, spacing in zip(e.arg[0], *e.arg[2:], strict=True):
-            inner.append(outer[a] * spacing)
-            outer[a] *= step
-        return (*outer, *inner)
-    if e.op is Ops.PERMUTE:
-        return tuple([strides(e.src[0])[a] for a in e.arg])
-    if e.op is Ops.EXPAND:
-        return tuple([
-            0 if n != m else s for n, m, s in zip(e.shape, e.src[0].shape, strides(e.src[0]), strict=True)
-        ])
-    return strides(e.src[0]) if e.op in {Ops.SHRINK, Ops.PAD, STOP} else row_major(e.shape)
+def _place(e: TensorExpr, index: list[int]) -> int:
+    """Return the number of the root's element that an element of a view is."""
+    while e.src:
+        source = e.src[0]
+        if e.op is Ops.RESHAPE:
+            number, index = sum(map(mul, index, row_major(e.shape))), [0] * len(source.shape)
+            for axis in range(len(index) - 1, -1, -1):
+                number, index[axis] = divmod(number, source.shape[axis]) if axis else (0, number)
+        elif e.op is Ops.PERMUTE:
+            index = [index[e.arg.index(axis)] for axis in range(len(index))]
+        elif e.op is Ops.EXPAND:
+            index = [0 if n != m else i for i, n, m in zip(index, e.shape, source.shape, strict=True)]
+        elif e.op is Ops.SHRINK:
+            index = [i + low for i, (low, _) in zip(index, e.arg, strict=True)]
+        elif e.op is Ops.PAD:
+            index = [i - before for i, (before, _) in zip(index, e.arg, strict=True)]
+        elif e.op is Ops.WINDOW:
+            outer, inner = index[: len(source.shape)], index[len(source.shape) :]
+            for i, axis, step, spacing in zip(inner, e.arg[0], *e.arg[2:], strict=True):
+                outer[axis] = outer[axis] * step + i * spacing
+            index = outer
+        else:
+            assert e.op is STOP, e
+        e = source
+    return sum(map(mul, index, row_major(e.shape)))
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -231,17 +249,12 @@ def _reshaped(old: tuple[int, ...], apart: tuple[int, ...], new: tuple[int, ...]
     return tuple(reversed(found))
 
 
-def strides_of(t: TensorBase) -> tuple[int, ...]:
-    """Return the strides of a tensor: those of the view that it is, else row-major ones."""
-    return row_major(t.expr.shape) if getattr(link_of(t), "parent", None) is None else strides(t.expr)
-
-
 def is_dense(t: TensorBase) -> bool:
     """Return whether elements follow in memory in row-major order, as for all tensors but some views."""
     shape = t.expr.shape
-    if getattr(link_of(t), "parent", None) is None or 0 in shape:
-        return True
-    return all(n == 1 or a == b for n, a, b in zip(shape, strides(t.expr), row_major(shape), strict=True))
+    return 0 in shape or all(
+        n == 1 or a == b for n, a, b in zip(shape, strides(t), row_major(shape), strict=True)
+    )
 
 
 def reshaping(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:
@@ -249,11 +262,20 @@ def reshaping(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P],
 
     def share_unless_copied(base: TensorBase, view: TensorBase, *how: Any) -> None:
         before, shape = base.expr.shape, view.expr.shape
-        dense = is_dense(base) or 0 in shape or shape == before
-        if dense or _reshaped(before, strides(base.expr), shape) is not None:
+        if is_dense(base) or shape == before or _reshaped(before, strides(base), shape) is not None:
             share(base, view, *how)
 
     return method(fn, share_unless_copied)
+
+
+def flattening(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:
+    """Memoise a method whose results are views of a first argument that is dense, else copies."""
+
+    def share_if_dense(base: TensorBase, view: TensorBase, *how: Any) -> None:
+        if is_dense(base):
+            share(base, view, *how)
+
+    return method(fn, share_if_dense)
 
 
 def viewing(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:

@@ -36,7 +36,7 @@ from frontend.arguments.conversion import converting, read
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import spread
 from frontend.evaluation.trace import apply, method
-from frontend.evaluation.views import reshaping, viewing
+from frontend.evaluation.views import flattening, reshaping, viewing
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 
@@ -357,7 +357,7 @@ def t(self: T) -> T:
     return transpose(self, 0, 1) if len(self.expr.shape) == 2 else self
 
 
-@reshaping
+@flattening
 def ravel(self: T) -> T:
     """Return the elements as a vector, in row-major order. A view or a copy, as of `reshape`."""
     return apply(Ops.RESHAPE, (prod(self.expr.shape),), self)

@@ -233,7 +233,7 @@ def sum_to_size(self: T, *shape: int | Sequence[int]) -> T:
     wanted, old = sizes(shape, "sum_to_size"), self.expr.shape
     if len(wanted) > len(old) or broadcast((wanted, old), "sum_to_size") != old:
         raise UsageError(f"sum_to_size: {wanted} does not broadcast to {old}")
-    if wanted == old:
+    if wanted == old and wanted:
         return self
     lead = len(old) - len(wanted)
     axes = tuple([i for i in range(len(old)) if i < lead or (wanted[i - lead] == 1 and old[i] != 1)])

@@ -22,7 +22,7 @@ from frontend.evaluation.constants import constant, coordinate
 from frontend.evaluation.gradient_state import wants
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.printing import described
-from frontend.evaluation.views import link_of, others, strides_of
+from frontend.evaluation.views import link_of, others, strides
 from frontend.ops.casts import cast
 from frontend.ops.creation import new_empty, new_zeros
 from frontend.ops.elementwise import add, mul
@@ -37,7 +37,7 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 @converting
 def stride(self: TensorBase, dim: int | None = None) -> Any:
     """Return how many elements neighbours along each axis, or along `dim`, are apart in memory."""
-    found = strides_of(self)
+    found = strides(self)
     return found if dim is None else found[axis_of(dim, self.expr.shape, "stride")]
 
 

@@ -305,62 +305,46 @@ def test_gradients_go_through_what_was_written():
     np.testing.assert_array_equal(dy.numpy(), 2 * ROWS[1] * (ROWS + 1)[1])
 
 
-class Model:
-    """A model of a tensor: positions in a list of numbers, which its views share."""
-
-    def __init__(self, store: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> None:
-        self.store, self.places = store, places
-
-    @classmethod
-    def of(cls, data: np.ndarray[Any, Any]) -> Model:
-        return cls(data.reshape(-1).copy(), np.arange(data.size).reshape(data.shape))
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        return self.store[self.places]
-
-
 class Both:
-    """A tensor beside its model."""
+    """A tensor beside an array, whose views NumPy takes; where it copies, PyTorch does."""
 
-    def __init__(self, tensor: Tensor, model: Model) -> None:
-        self.tensor, self.model = tensor, model
+    def __init__(self, tensor: Tensor, array: np.ndarray[Any, Any]) -> None:
+        self.tensor, self.array = tensor, array
 
     def view(self, rng: random.Random) -> Both:
-        shape = self.model.places.shape
+        array, shape = self.array, self.array.shape
         kind = rng.randrange(5)
-        places = self.model.places
         if kind == 0 and shape:
             axis = rng.randrange(len(shape))
             begin = rng.randrange(shape[axis])
             cut = rng.choice([begin, slice(begin, None, rng.choice([1, 2])), slice(begin, None, -1)])
-            key: Any = (slice(None),) * axis + (cut,)
-            model = Model(self.model.store, places[key])
+            key: Any = (slice(None),) * axis + (cut, ...)
             backwards = isinstance(cut, slice) and cut.step == -1
-            return Both(self.tensor[key], Model.of(model.numpy()) if backwards else model)
+            return Both(self.tensor[key], array[key].copy() if backwards else array[key])
         if kind == 1:
             order = list(range(len(shape)))
             rng.shuffle(order)
-            return Both(self.tensor.permute(*order), Model(self.model.store, places.transpose(order)))
+            return Both(self.tensor.permute(*order), array.transpose(order))
         if kind == 2:
-            wanted = (2, places.size // 2) if places.size % 2 == 0 else (-1,)
-            return Both(self.tensor.reshape(*wanted), Model(self.model.store, places.reshape(wanted)))
+            wanted = (2, array.size // 2) if array.size % 2 == 0 else (-1,)
+            return Both(self.tensor.reshape(*wanted), array.reshape(wanted))
         if kind == 3 and shape:
             axis = rng.randrange(len(shape))
-            return Both(self.tensor.flip(axis), Model.of(np.flip(self.model.numpy(), axis)))
-        return Both(self.tensor[None], Model(self.model.store, places[None]))
+            return Both(self.tensor.flip(axis), np.flip(array, axis).copy())
+        return Both(self.tensor[None], array[None])
 
     def write(self, rng: random.Random) -> None:
         number = float(rng.randrange(1, 9))
         if rng.randrange(2):
             self.tensor += number
-            self.model.store[self.model.places] += number
+            self.array[...] += number
         else:
             self.tensor.assign(self.tensor * 0.5 - number)
-            self.model.store[self.model.places] = self.model.numpy() * 0.5 - number
+            self.array[...] = self.array * 0.5 - number
 
     def computed(self, rng: random.Random) -> Both:
         number = float(rng.randrange(1, 9))
-        return Both(self.tensor * number, Model.of(self.model.numpy() * number))
+        return Both(self.tensor * number, np.array(self.array * number))
 
 
 @pytest.mark.sampled(23)
@@ -368,7 +352,7 @@ class Both:
 def test_random_programs_of_views_and_writes(seed: int):
     rng = random.Random(seed)
     data = np.arange(12.0, dtype=np.float32).reshape(3, 4)
-    known = [Both(Tensor(data), Model.of(data))]
+    known = [Both(Tensor(data), data.copy())]
     for _ in range(14):
         one = rng.choice(known)
         kind = rng.randrange(10)
@@ -384,7 +368,7 @@ def test_random_programs_of_views_and_writes(seed: int):
             known.remove(one)
     rng.shuffle(known)
     for each in known:
-        np.testing.assert_array_equal(each.tensor.numpy(), each.model.numpy())
+        np.testing.assert_array_equal(each.tensor.numpy(), each.array)
 
 
 @pytest.mark.sampled(41)
@@ -395,7 +379,7 @@ def test_random_captured_programs_match_their_function(seed: int):
     data = np.arange(12.0, dtype=np.float32).reshape(3, 4)
 
     def outcome(wrap: Callable[[Any], Any]) -> list[Any]:
-        outside = [Both(Tensor(data), Model.of(data)) for _ in range(2)]
+        outside = [Both(Tensor(data), data.copy()) for _ in range(2)]
         choices = random.Random(seed)
         outside.append(outside[0].view(choices))
         outside.append(outside[-1].view(choices))
@@ -404,7 +388,7 @@ def test_random_captured_programs_match_their_function(seed: int):
                 each.tensor.realize()
 
         def step(x: Tensor) -> list[Tensor]:
-            known = [Both(x, Model.of(data)), *outside]
+            known = [Both(x, data.copy()), *outside]
             for kind, where, number in plan:
                 one, own = known[int(where * len(known))], random.Random(number)
                 if kind == 0:
@@ -456,3 +440,19 @@ def test_the_first_write_of_a_process_may_be_to_a_view_with_a_step():
     code = "from frontend import Tensor; z = Tensor([1, 2, 3]); v = z[::2]; v += 10; print(z.tolist())"
     done = python("-c", code)
     assert done.stdout == "[11, 2, 13]\n"
+
+
+def test_strides_and_copies_do_not_depend_on_what_was_read():
+    for read in (False, True):
+        x = Tensor.arange(12).reshape(3, 4).clone()
+        turned, diagonal, half = x.T, x[:, :2].diagonal(), x[0, ::2]
+        if read:
+            [t.tolist() for t in (turned, diagonal, half)]
+        assert (turned.stride(), diagonal.stride(), half.stride()) == ((1, 4), (5,), (2,))
+        assert not any(t.is_contiguous() for t in (turned, diagonal, half))
+        for copy in (turned.reshape(-1), turned.flatten(), half.ravel(), diagonal.contiguous()):
+            copy.add_(100)
+        assert x.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+        for view in (half.flatten(), diagonal.reshape(1, -1), x[1:].ravel()):
+            view.add_(100)
+        assert x.tolist() == [[200, 1, 102, 3], [104, 205, 106, 107], [108, 109, 110, 111]]

@@ -44,7 +44,7 @@ def record(torch: Any, text: str) -> dict[str, Any]:
         return {"of": text, "error": type(error).__name__}
     outs = list(result) if isinstance(result, (tuple, list)) else [result]
     if not all(isinstance(x, torch.Tensor) for x in outs):
-        return {"of": text, "plain": repr(result).replace("torch.Size(", "").replace("])", "]")}
+        return {"of": text, "plain": repr(list(result) if isinstance(result, tuple) else result)}
     found: dict[str, Any] = {
         "of": text,
         "shapes": [list(o.shape) for o in outs],

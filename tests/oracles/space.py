@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend import Tensor, dtypes, tensor
+from frontend import Tensor, dtypes, linalg, tensor, where
 
 
 class Namespace:
@@ -18,9 +18,9 @@ class Namespace:
             return self
         if hasattr(dtypes, name) and not hasattr(Tensor, name):
             return getattr(dtypes, name)
-        return getattr(Tensor, name)
+        return getattr(Tensor if hasattr(Tensor, name) else linalg, name)
 
-    tensor = staticmethod(tensor)
+    tensor, where = staticmethod(tensor), staticmethod(where)
 
 
 torch = Namespace()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SPELLED: Final[dict[str, Callable[..., Any]]] = {
     "einsum": lambda tensors, formula: Tensor.einsum(formula, tensors),
-    "where": lambda x, condition, other: condition.where(x, other),
+    "where": lambda x, condition, other: frontend.where(condition, x, other),
     "linalg.pinv:singular": lambda a, b: xp.linalg.pinv(a @ b.mT),
     "nn.functional.embedding": lambda weight, i, **names: functional.embedding(i, weight, **names),
     "normal:in_place": lambda x, *args, **names: x.normal_(*args, **names),
