@@ -332,7 +332,9 @@ def summed(parts: list[np.ndarray[Any, Any]], op: str) -> np.ndarray[Any, Any]:
     total = parts[0].astype(wide)
     for part in parts[1:]:
         total = by(total, part.astype(wide))
-    return total.astype(dtype) / (dtype.type(len(parts)) if op == "mean" else dtype.type(1))
+    with np.errstate(over="ignore"):  # a product of float16 may be infinite
+        total = total.astype(dtype)
+    return total / (dtype.type(len(parts)) if op == "mean" else dtype.type(1))
 
 
 def one_of_each(n: int, count: int, dtype: str, op: str) -> None:
