@@ -185,20 +185,33 @@ def strides(t: TensorBase) -> tuple[int, ...]:
     link = link_of(t)
     if link is None or link.parent is None or 0 in t.expr.shape:
         return row_major(t.expr.shape)
-    root = link
-    while root.parent is not None:
-        root = root.parent
-    e = derived(link, abstract(t, root.read, (0,))).expr
-    found: tuple[int, ...] | None = TABLE.get((strides, e))
+    return _layout(t, link)[1]
+
+
+def _layout(t: TensorBase, link: FamilyLink) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape and the strides of the view of a link; `t` has its dtype and device."""
+    if link.parent is None:
+        return link.read.shape, row_major(link.read.shape)
+    shape, apart = _layout(t, link.parent)
+    key: Any = (strides, link.read, link.args, shape, apart, *(link.names or {}).items())
+    found: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    try:
+        found = TABLE.get(key)
+    except TypeError:  # slices have no hash
+        key = None
     if found is None:
-        origin, axes = _place(e, [0] * len(e.shape)), range(len(e.shape))
-        found = tuple([_place(e, [int(i == axis) for i in axes]) - origin for axis in axes])
-        TABLE[strides, e] = found
+        parent = abstract(t, leaf_expr(shape, t.expr.dtype, t.expr.device), (0,))
+        e = traced(link.read, parent, *link.args, **link.names or {}).expr
+        origin, axes = _place(e, [0] * len(e.shape), apart), range(len(e.shape))
+        units = [[int(i == axis) for i in axes] for axis in axes]
+        found = e.shape, tuple([_place(e, unit, apart) - origin for unit in units])
+        if key is not None:
+            TABLE[key] = found
     return found
 
 
-def _place(e: TensorExpr, index: list[int]) -> int:
-    """Return the number of the root's element that an element of a view is."""
+def _place(e: TensorExpr, index: list[int], apart: tuple[int, ...]) -> int:
+    """Return the place in memory of an element of a view, of a tensor with strides `apart`."""
     while e.src:
         source = e.src[0]
         if e.op is Ops.RESHAPE:
@@ -221,12 +234,16 @@ def _place(e: TensorExpr, index: list[int]) -> int:
         else:
             assert e.op is STOP, e
         e = source
-    return sum(map(mul, index, row_major(e.shape)))
+    return sum(map(mul, index, apart))
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of a shape in row-major order."""
-    return tuple([prod([max(n, 1) for n in shape[i + 1 :]]) for i in range(len(shape))])
+    found, step = [], 1
+    for n in reversed(shape):
+        found.append(step)
+        step *= n or 1
+    return tuple(reversed(found))
 
 
 def _reshaped(old: tuple[int, ...], apart: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -251,6 +268,9 @@ def _reshaped(old: tuple[int, ...], apart: tuple[int, ...], new: tuple[int, ...]
 
 def is_dense(t: TensorBase) -> bool:
     """Return whether elements follow in memory in row-major order, as for all tensors but some views."""
+    link = link_of(t)
+    if link is None or link.parent is None:
+        return True
     shape = t.expr.shape
     return 0 in shape or all(
         n == 1 or a == b for n, a, b in zip(shape, strides(t), row_major(shape), strict=True)

@@ -24,6 +24,7 @@ from frontend.onnx.values import (
     is_host,
     permute,
     spread,
+    where,
 )
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -254,7 +255,8 @@ def one_hot(index: Tensor, depth: Any, values: Tensor, *, axis: int = -1) -> Ten
     places = Tensor.arange(n, device=index.device, dtype=at.dtype).reshape(
         *[n if a == axis else 1 for a in range(rank)]
     )
-    return (places == at).where(values[1], values[0])
+    found: Tensor = where(places == at, values[1], values[0])
+    return found
 
 
 def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:

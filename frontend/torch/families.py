@@ -352,8 +352,8 @@ def kl_divergence(p: base.Distribution, q: base.Distribution) -> Tensor:
     Also of two `Independent` ones of these with equally many axes. Raises `UsageError` for other pairs.
     """
     if isinstance(p, base.Independent) and isinstance(q, base.Independent) and p.axes == q.axes:
-        found = kl_divergence(p.base_dist, q.base_dist)
-        return found.sum(p.axes) if p.axes else found
+        each = kl_divergence(p.base_dist, q.base_dist)
+        return each.sum(p.axes) if p.axes else each
     for (first, second), rule in _KL.items():
         if isinstance(p, first) and isinstance(q, second):
             found: Tensor = rule(p, q)

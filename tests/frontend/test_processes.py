@@ -88,7 +88,7 @@ def test_a_rank_that_is_killed_at_any_moment_is_named_by_all_others(
     A shell stands between mpirun, which ends all ranks once a process of its own is killed, and each rank.
     """
     victim = moment % 3
-    around = ("sh", "-c", '"$@" || sleep 60', "-")
+    around = ("sh", "-c", '"$@" || sleep 600', "-")
     done = run(3, str(tmp_path), str(moment), str(victim), program="ranks_killed.py", around=around)
     assert done.returncode != 0
     errors = [(tmp_path / f"rank {rank}").read_text() for rank in range(3)]

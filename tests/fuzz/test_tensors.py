@@ -95,6 +95,7 @@ def test_graphs_on_emulated_gpus_agree_with_the_oracle(
 def test_programs_on_three_devices_agree_with_the_oracle(mode: str) -> None:
     """Inputs and results are divided along random axes, into parts of random sizes."""
     default, first = Device.DEFAULT, SHARES[mode][0] + 1000
+    Device["cpu"].synchronize()  # opened with all cores
     try:
         with override(cpu_devices=3):
             Device.DEFAULT = "cpu:0,cpu:1,cpu:2"

@@ -105,6 +105,8 @@ HALF = np.float32(0.5)
         ("GlobalAveragePool", (IMAGE,), {}, IMAGE.mean((2, 3), keepdims=True)),
         ("LayerNormalization", (X, np.ones(4, np.float32)), {}, (X - X.mean(-1, keepdims=True)) / DEVIATION),
         ("ScatterND", (X[0], np.array([[1]]), X[1, :1]), {}, np.stack([X[0, 0], X[1, 0], X[0, 2]])),
+        ("OneHot", (np.array([1, -1]), np.array(3), np.array([True, False])), {},
+         ~np.eye(3, dtype=bool)[[1, 2]]),
         ("OneHot", (np.array([1, -1]), np.array(3), np.array([0, 2], np.int32)), {},
          np.eye(3, dtype=np.int32)[[1, 2]] * 2),
         ("Trilu", (X, np.array(1)), {}, np.triu(X, 1)),
