@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import mul
+from types import NoneType
 from typing import Any, Concatenate, Final, ParamSpec
 
 from compiler.dtype import dtypes
@@ -193,12 +194,11 @@ def _layout(t: TensorBase, link: FamilyLink) -> tuple[tuple[int, ...], tuple[int
     if link.parent is None:
         return link.read.shape, row_major(link.read.shape)
     shape, apart = _layout(t, link.parent)
-    key: Any = (strides, link.read, link.args, shape, apart, *(link.names or {}).items())
     found: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    try:
+    key: Any = None
+    if not link.names and all(map(_is_number, link.args)):
+        key = strides, link.read, link.args, shape, apart
         found = TABLE.get(key)
-    except TypeError:  # slices have no hash
-        key = None
     if found is None:
         parent = abstract(t, leaf_expr(shape, t.expr.dtype, t.expr.device), (0,))
         e = traced(link.read, parent, *link.args, **link.names or {}).expr
@@ -208,6 +208,11 @@ def _layout(t: TensorBase, link: FamilyLink) -> tuple[tuple[int, ...], tuple[int
         if key is not None:
             TABLE[key] = found
     return found
+
+
+def _is_number(value: object) -> bool:
+    """Return whether an argument is a number, None, or a tuple of these."""
+    return all(map(_is_number, value)) if isinstance(value, tuple) else isinstance(value, (int, NoneType))
 
 
 def _place(e: TensorExpr, index: list[int], apart: tuple[int, ...]) -> int:
@@ -231,8 +236,8 @@ def _place(e: TensorExpr, index: list[int], apart: tuple[int, ...]) -> int:
             for i, axis, step, spacing in zip(inner, e.arg[0], *e.arg[2:], strict=True):
                 outer[axis] = outer[axis] * step + i * spacing
             index = outer
-        else:
-            assert e.op is STOP, e
+        else:  # a part that begins at a bound variable has its place, and the strides, of the first one
+            assert e.op in {STOP, Ops.GATHER}, e
         e = source
     return sum(map(mul, index, apart))
 

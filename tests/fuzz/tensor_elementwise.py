@@ -119,7 +119,8 @@ def choose(m: Maker) -> None:
         return
     shapes = [m.env[n].shape for n in (a, b, c)]
     if fits(np.broadcast_shapes(*shapes[:2]), shapes[2]):
-        m.add((c, a, b), "{0}.where({1}, {2})", "np.where({0}, {1}, {2})")
+        text = "{1}.where({0}, {2})" if m.env[a].dtype.kind == "b" else "{0}.where({1}, {2})"
+        m.add((c, a, b), text, "np.where({0}, {1}, {2})")
 
 
 def convert(m: Maker) -> None:
