@@ -23,7 +23,7 @@ w = Tensor(r.standard_normal((48, 32), "f")).realize()
 
 @TinyJit
 def step(x):
-    return (x @ w.T).softmax().contiguous().sum(1).realize()
+    return (x @ w.T).softmax().clone().sum(1).realize()
 
 for _ in range(4):
     step(Tensor(r.standard_normal((64, 32), "f")).realize()).numpy()
