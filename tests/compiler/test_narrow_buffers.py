@@ -12,7 +12,7 @@ from tests.compiler.test_online_product import leaf, scheduled
 
 
 def used_twice(x: Tensor, y: Tensor) -> Tensor:
-    z = (x @ y).contiguous().cast("float32").contiguous()
+    z = (x @ y).clone().cast("float32").clone()
     return (z @ z.transpose()).sum(1) + z.sum(1)
 
 

@@ -132,7 +132,7 @@ def run(
             elif line.kind == "new" and program.movable:
                 env[line.makes] = moved(env[line.makes], program.seed, number)
         if line.kind != "bound" and store(number):
-            env[line.makes] = env[line.makes].contiguous()
+            env[line.makes] = env[line.makes].clone()
         if line.kind != "bound" and realize(number):
             env[line.makes].realize()
     return env

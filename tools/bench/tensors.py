@@ -60,7 +60,7 @@ def jit(bench: Bench) -> None:
 
     def chain(x: Tensor) -> Tensor:
         for _ in range(100):
-            x = (x + 1.0).contiguous()
+            x = (x + 1.0).clone()
         return x.realize()
 
     hundred = TinyJit(chain)
