@@ -302,7 +302,9 @@ class Devices:
 
         if kind not in GPU_NAMES:
             return name
-        gpus, wanted = self.gpus(), int(number) if number.isdigit() else self._gpu_number
+        if number and not number.isdigit():
+            raise UsageError(f"{name!r}: wanted a GPU's number, as in 'cuda:0', saw {number!r}")
+        gpus, wanted = self.gpus(), int(number) if number else self._gpu_number
         if wanted < len(gpus):
             return gpus[wanted]
         seen = ", ".join(gpus) or "no GPU"

@@ -86,9 +86,8 @@ class Tensor(Methods, Exchange):
 
         A number becomes a constant. Lists, bytes and arrays are copied to the device by this call. Another
         tensor gives a tensor of its value, without its history, which shares memory until one of the two is
-        written. `dtype` None:
-        that of the array; for Python data float32 for floats, int64 for integers, bool for bools. `device` is
-        a name such as "cpu" or "nv:0"; None: the default device, or that of the tensor.
+        written. `dtype` None: that of the array; for Python data float32 for floats, int64 for integers, bool
+        for bools. `device` is a name such as "cpu" or "nv:0"; None: the default one, or that of the tensor.
 
         Integers alone, without `dtype`, are sizes, as in PyTorch: `Tensor(2, 3)` is NaN in the shape (2, 3);
         the number 3 is `tensor(3)`.

@@ -23,9 +23,6 @@ _TOLERANCES: Final = {
 """Relative and absolute ones of `assert_close`, from PyTorch's documentation of it; others: 0."""
 
 
-_WIDE: Final = {bool: dtypes.bool, int: dtypes.int64, float: dtypes.float64}
-
-
 def assert_close(
     actual: Any,
     expected: Any,
@@ -82,7 +79,7 @@ def assert_close(
         if numbers != _is_number(b):
             seen = f"{shown(a)} and {shown(b)}"
             raise UsageTypeError(f"assert_close: wanted two tensors or two numbers, saw {seen}")
-        x, y = (Tensor(t, dtype=_WIDE[type(t)]) if numbers else _tensor(t) for t in (a, b))
+        x, y = (_of_number(t) if numbers else _tensor(t) for t in (a, b))
         for checked, name in ((True, "shape"), (check_device, "device"), (check_dtype, "dtype")):
             one, other = getattr(x, name), getattr(y, name)
             if checked and not numbers and one != other:
@@ -100,6 +97,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
 
 
+def _of_number(value: Any) -> Tensor:
+    """Return a number, also one of NumPy, as a tensor that holds it exactly."""
+    kinds = ((bool, dtypes.bool), (int, dtypes.int64), (float, dtypes.float64))
+    return Tensor.full((), value, dtype=next(d for kind, d in kinds if isinstance(value, kind)), device="cpu")
+
+
 def _tensor(value: Any) -> Tensor:
     return value.detach() if isinstance(value, Tensor) else Tensor(value)
 
@@ -111,7 +114,8 @@ def _values(x: Tensor, y: Tensor, rtol: float | None, atol: float | None, *, equ
     absolute = max(b[1] for b in bounds) if atol is None else atol
     wide = dtypes.float64 if x.dtype.is_float or y.dtype.is_float else dtypes.int64
     x, y = x.to(wide), y.to(wide)
-    off = x.isclose(y, rtol=relative, atol=absolute, equal_nan=equal_nan).logical_not()
+    exact = not wide.is_float and not relative and not absolute  # `isclose` computes in floats
+    off = x != y if exact else x.isclose(y, rtol=relative, atol=absolute, equal_nan=equal_nan).logical_not()
     wrong = int(off.sum().item())
     if not wrong:
         return ""

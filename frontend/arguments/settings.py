@@ -9,6 +9,7 @@ Not here: settings of layers (`frontend.nn.checks`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, overload
 
 from frontend.arguments.checks import whole
@@ -29,6 +30,18 @@ def number_within(what: str, value: Any, low: float, high: float = math.inf) -> 
         wanted += "" if high == math.inf else f" and {'at most' if most < high else 'below'} {most:g}"
         raise UsageError(f"{what}: wanted {wanted}, saw {found}")
     return found
+
+
+def choice(what: str, value: object, names: Iterable[str]) -> str:
+    """Return one of several names.
+
+    Raises `UsageError` for another name, `UsageTypeError` for anything but a string.
+    """
+    every = tuple(names)
+    if isinstance(value, str) and value in every:
+        return value
+    error = UsageError if isinstance(value, str) else UsageTypeError
+    raise error(f"{what}: wanted {' or '.join([repr(n) for n in every])}, saw {shown(value)}")
 
 
 class GroupSetting:

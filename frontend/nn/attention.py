@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal, cast
 
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import shown, switch
-from frontend.arguments.settings import number_within
+from frontend.arguments.settings import choice, number_within
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import choice, count, count_of_layers, layer_input, placed
+from frontend.nn.checks import count, count_of_layers, layer_input, placed
 from frontend.nn.containers import ModuleList
 from frontend.nn.layers import Dropout, Linear
 from frontend.nn.module import Module, in_training

@@ -8,7 +8,6 @@ Not here: settings of optimisers (`frontend.arguments.settings`). Next: `layers`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.arguments.checks import repeated, representable, whole
@@ -46,18 +45,6 @@ def counts(what: str, value: Sizes, number: int) -> tuple[int, ...]:
     Raises `UsageError` for a number below 1 and for another number of numbers.
     """
     return tuple([count(what, n) for n in repeated(value, number, what)])
-
-
-def choice(what: str, value: object, names: Iterable[str]) -> str:
-    """Return one of several names.
-
-    Raises `UsageError` for another name, `UsageTypeError` for anything but a string.
-    """
-    every = tuple(names)
-    if isinstance(value, str) and value in every:
-        return value
-    error = UsageError if isinstance(value, str) else UsageTypeError
-    raise error(f"{what}: wanted {' or '.join([repr(n) for n in every])}, saw {shown(value)}")
 
 
 def reduced_as_before(what: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import repeated
 from frontend.arguments.conversion import switch
+from frontend.arguments.settings import choice
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import check_channels, choice, count, counts, layer_input, placed
+from frontend.nn.checks import check_channels, count, counts, layer_input, placed
 from frontend.nn.module import Module
 from frontend.ops.convolutions import Sizes, same_padding, spatial_padding
 from frontend.tensor import Tensor

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import repeated, whole
 from frontend.arguments.conversion import number, switch
-from frontend.nn.checks import choice, count, counts, layer_input
+from frontend.arguments.settings import choice
+from frontend.nn.checks import count, counts, layer_input
 from frontend.nn.module import Module, wide
 from frontend.ops.resizing import MODES, binned
 from frontend.tensor import Tensor

@@ -18,9 +18,9 @@ import math
 from typing import Any, ClassVar, Literal, cast
 
 from frontend.arguments.conversion import switch
-from frontend.arguments.settings import number_within
+from frontend.arguments.settings import choice, number_within
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import choice, count, count_of_layers, layer_input, placed
+from frontend.nn.checks import count, count_of_layers, layer_input, placed
 from frontend.nn.module import Module, in_training
 from frontend.tensor import Tensor
 from hcq.errors import UsageError

@@ -44,9 +44,9 @@ from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 def reshape(self: T, *shape: int | Sequence[int]) -> T:
     """Return the elements, in row-major order, in another shape; one size may be -1.
 
-    The result is a view, or a copy of a view whose elements have no strides in that shape, as in PyTorch:
-    of a transposed matrix in one row. Raises `UsageError` when the number of elements
-    differs, for several sizes of -1, and for other negative sizes.
+    The result is a view, or a copy of a view whose elements have no strides in that shape, as in PyTorch: of
+    a transposed matrix in one row. Raises `UsageError` when the number of elements differs, for several sizes
+    of -1, and for other negative sizes.
     """
     return apply(Ops.RESHAPE, fill_in(sizes(shape, "reshape"), self.expr.shape, "reshape"), self)
 

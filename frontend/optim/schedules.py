@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arguments.aliases import answer_class, check_call
 from frontend.arguments.conversion import flag, shown
-from frontend.arguments.settings import number_within
+from frontend.arguments.settings import choice, number_within
 from frontend.assignment import renew_gradient, shares_gradient
 from frontend.evaluation.plan import refuse
 from frontend.tensor import Tensor
@@ -50,13 +50,6 @@ def _refuse_capture(schedule: Schedule) -> None:
         f"{type(schedule).__name__}.step() inside a captured function: replays would not count it\n"
         "hint: call it outside, after the captured step, which uses the rate that it sets"
     )
-
-
-def _either(what: str, value: Any, allowed: tuple[str, str]) -> Any:
-    """Return one of two settings. Raises `UsageError` for another."""
-    if value not in allowed:
-        raise UsageError(f"{what}: wanted {allowed[0]!r} or {allowed[1]!r}, saw {value!r}")
-    return value
 
 
 def _from_start(init: Callable[..., None]) -> Callable[..., None]:
@@ -377,7 +370,7 @@ class OneCycleLR(LambdaLR):
         final_div_factor: float = 1e4,
         three_phase: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> None:
-        straight = _either("OneCycleLR, anneal_strategy", anneal_strategy, ("cos", "linear")) == "linear"
+        straight = choice("OneCycleLR, anneal_strategy", anneal_strategy, ("cos", "linear")) == "linear"
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise UsageError("OneCycleLR: wanted total_steps, or epochs and steps_per_epoch")
@@ -454,10 +447,10 @@ class ReduceLROnPlateau(Schedule):
         min_lr: float | Sequence[float] = 0.0,
         eps: float = 1e-8,
     ) -> None:
-        mode = _either("ReduceLROnPlateau, mode", mode, ("min", "max"))
-        self.optimizer, self.sign = optimizer, 1.0 if mode == "min" else -1.0
+        wanted = choice("ReduceLROnPlateau, mode", mode, ("min", "max"))
+        self.optimizer, self.sign = optimizer, 1.0 if wanted == "min" else -1.0
         self.factor = number_within("ReduceLROnPlateau, factor", factor, 0.0, 1.0)
-        self.threshold_mode = _either("ReduceLROnPlateau, threshold_mode", threshold_mode, ("rel", "abs"))
+        self.threshold_mode = choice("ReduceLROnPlateau, threshold_mode", threshold_mode, ("rel", "abs"))
         self.patience, self.threshold, self.cooldown, self.eps = patience, threshold, cooldown, eps
         self.least = self._for_groups(min_lr)
         self.best, self.bad, self.rest, self.steps = math.inf, 0, 0, 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import frontend
@@ -86,6 +87,22 @@ def test_gpus_have_pytorch_s_names(two_gpus: list[str]):
         frontend.cuda.set_device("cpu")
     with pytest.raises(hcq.UnsupportedError, match="wanted one device"):
         frontend.nn.DataParallel(frontend.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [(2**60, 2**60 + 1), (Tensor([2**60]), Tensor([2**60 + 1])), (np.float64(1), 1.5), (True, False)],
+)
+def test_numbers_that_differ_are_not_close(actual: Any, expected: Any):
+    with pytest.raises(AssertionError, match=r"are not (equal|close)!"):
+        frontend.testing.assert_close(actual, expected)
+    frontend.testing.assert_close(actual, actual)
+
+
+def test_a_gpu_has_a_whole_number():
+    for name in ("cuda:x", "cuda:-1"):
+        with pytest.raises(hcq.UsageError, match="wanted a GPU's number, as in 'cuda:0', saw"):
+            Device.canonical(name)
 
 
 def test_states_of_generators_are_checked():
