@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import hcq
 from compiler import stats
 from hcq.config import config, override
 
@@ -84,13 +85,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect without looking for garbage: what is imported lives as long as the session."""
+    """Collect without looking for garbage: what is imported lives as long as the session.
+
+    Files are collected also where the device of a run is not there, so none may open a device meanwhile.
+    """
     gc.disable()
+    opened = hcq.open
+    hcq.open = _refuse_to_open
     try:
         _import_own_part(session.config)
         return (yield)
     finally:
+        hcq.open = opened
         gc.enable()
+
+
+def _refuse_to_open(name: object = "auto", **_: object) -> Any:
+    raise RuntimeError(
+        f"device {name!r} is opened while test files are collected: make tensors in tests and fixtures, "
+        "not in a module or in the arguments of parametrize"
+    )
 
 
 def _import_own_part(config: pytest.Config) -> None:

@@ -20,7 +20,8 @@ LEFT_OUT = {"Identity", "Module", "ModuleDict", "ModuleList", "Optimizer", "Soft
 VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 
-def callables() -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def calls() -> dict[str, Any]:
     """Return all public methods, functions, layers and optimisers by name."""
     x = Tensor([[1.0, 2.0], [3.0, 4.0]], device="cpu")
     found = {f"Tensor.{name}": getattr(x, name, None) for name in dir(Tensor) if not name.startswith("_")}
@@ -44,12 +45,9 @@ def callables() -> dict[str, Any]:
     return {name: member for name, member in sorted(found.items()) if callable(member)}
 
 
-CALLS = callables()
-
-
-def test_all_kinds_of_calls_are_judged():
+def test_all_kinds_of_calls_are_judged(calls: dict[str, Any]):
     for prefix, least in {"Tensor.": 550, "F.": 60, "frontend.nn.": 120, "frontend.optim.": 15}.items():
-        assert len([name for name in CALLS if name.startswith(prefix)]) >= least, prefix
+        assert len([name for name in calls if name.startswith(prefix)]) >= least, prefix
 
 
 def untyped(call: Any, *args: Any, **names: Any) -> str:
@@ -65,15 +63,15 @@ def untyped(call: Any, *args: Any, **names: Any) -> str:
         return repr(error)
 
 
-def test_an_argument_that_does_not_exist_is_named():
-    found = {name: untyped(call, no_such_argument=1) for name, call in CALLS.items()}
+def test_an_argument_that_does_not_exist_is_named(calls: dict[str, Any]):
+    found = {name: untyped(call, no_such_argument=1) for name, call in calls.items()}
     assert {name: text for name, text in found.items() if text} == {}
 
 
-def test_too_many_arguments_are_refused():
-    every = {name: inspect.signature(call).parameters.values() for name, call in CALLS.items()}
+def test_too_many_arguments_are_refused(calls: dict[str, Any]):
+    every = {name: inspect.signature(call).parameters.values() for name, call in calls.items()}
     fixed = [name for name, parameters in every.items() if all(p.kind is not VARIADIC for p in parameters)]
-    found = {name: untyped(CALLS[name], *[None] * 30) for name in fixed}
+    found = {name: untyped(calls[name], *[None] * 30) for name in fixed}
     assert {name: text for name, text in found.items() if text} == {}
 
 
