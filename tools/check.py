@@ -86,14 +86,9 @@ def wheel() -> bool:
 
 
 CHECKS = {
-    "ruff": ruff,
-    "mypy": mypy,
-    "users": users,
-    "layers": layers,
-    "walls": walls,
-    "walk": walk,
+    "ruff": ruff, "mypy": mypy, "users": users, "layers": layers, "walls": walls, "walk": walk,
     "wheel": wheel,
-}
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:

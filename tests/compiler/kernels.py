@@ -139,18 +139,6 @@ def elementwise(
 
 
 __all__ = [
-    "ARCH",
-    "buffer",
-    "build",
-    "dtypes",
-    "elementwise",
-    "load",
-    "loop",
-    "number",
-    "op",
-    "reduce",
-    "run",
-    "sink",
-    "store",
-    "stored_as",
-]
+    "ARCH", "buffer", "build", "dtypes", "elementwise", "load", "loop", "number", "op", "reduce", "run",
+    "sink", "store", "stored_as",
+]  # fmt: skip

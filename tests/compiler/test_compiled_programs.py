@@ -104,23 +104,18 @@ LAYERS = {
     "batched matmul": lambda: [graphs.matmul(p(0, 3, 10, 20), p(1, 3, 20, 17))],
     "conv": lambda: [graphs.relu(graphs.conv2d(p(0, 2, 5, 14, 14), p(1, 8, 5, 3, 3), p(2, 8), padding=1))],
     "strided conv": lambda: [
-        graphs.conv2d(p(0, 2, 3, 21, 21), p(1, 6, 3, 7, 7), p(2, 6), stride=2, padding=3)
-    ],
+        graphs.conv2d(p(0, 2, 3, 21, 21), p(1, 6, 3, 7, 7), p(2, 6), stride=2, padding=3)],
     "conv 1x1": lambda: [graphs.conv2d(p(0, 2, 16, 7, 7), p(1, 24, 16, 1, 1))],
     "attention": lambda: [
-        graphs.matmul(
-            graphs.softmax(graphs.matmul(p(0, 2, 20, 8), g.permute(p(1, 2, 20, 8), (0, 2, 1)))),
-            p(2, 2, 20, 8),
-        )
-    ],
+        graphs.matmul(graphs.softmax(graphs.matmul(p(0, 2, 20, 8), g.permute(p(1, 2, 20, 8), (0, 2, 1)))),
+            p(2, 2, 20, 8))],
     "transposed copy": lambda: [g.contiguous(g.permute(p(0, 65, 40), (1, 0)))],
     "flip and pad": lambda: [g.contiguous(g.pad(g.flip(p(0, 6, 33), (1,)), ((1, 2), (3, 4))))],
     "sum of everything": lambda: [g.reduce(p(0, 13, 77), Ops.ADD, (0, 1))],
     "max pool": lambda: [
-        g.reduce(g.window(p(0, 2, 3, 12, 12), (2, 3), (2, 2), (2, 2), (1, 1)), Ops.MAX, (4, 5))
-    ],
+        g.reduce(g.window(p(0, 2, 3, 12, 12), (2, 3), (2, 2), (2, 2), (1, 1)), Ops.MAX, (4, 5))],
     "gather": lambda: [g.gather(p(0, 30, 9), g.cast(g.iota((12,), 0), dtypes.int32), 0)],
-}
+}  # fmt: skip
 
 
 @pytest.mark.sampled(5)

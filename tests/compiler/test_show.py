@@ -38,13 +38,9 @@ def printed(level: int, capsys: pytest.CaptureFixture[str], **more: object) -> s
 
 
 FORMS = {
-    1: "compiled for",
-    2: "1 kernels, 1,568 bytes moved",
-    3: "nest: ",
-    4: " = loop ",
-    5: "define ",
+    1: "compiled for", 2: "1 kernels, 1,568 bytes moved", 3: "nest: ", 4: " = loop ", 5: "define ",
     6: ".text",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("level", FORMS)

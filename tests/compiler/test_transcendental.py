@@ -36,24 +36,9 @@ RANGES_64 = {
     "EXPM1": (-746, 710), "LOG1P": (-0.9999999999999999, 1.7e308),
 }  # fmt: skip
 SPECIALS = [
-    0.0,
-    -0.0,
-    np.inf,
-    -np.inf,
-    np.nan,
-    1.0,
-    -1.0,
-    -2.0,
-    1e-45,
-    -1e-45,
-    1e-38,
-    -1e-38,
-    88.73,
-    -103.98,
-    128.0,
-    -150.0,
-    3.4e38,
-]
+    0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, -2.0, 1e-45, -1e-45, 1e-38, -1e-38, 88.73, -103.98, 128.0,
+    -150.0, 3.4e38,
+]  # fmt: skip
 
 
 def samples(low: float, high: float, dtype: type, count: int) -> np.ndarray:

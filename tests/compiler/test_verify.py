@@ -54,39 +54,29 @@ def test_a_good_kernel_passes() -> None:
     ("build", "words"),
     [
         (lambda: store(load(1, R0)), "a kernel is a SINK"),
-        (
-            lambda: kernel(store(load(1, R0 * 5 + R1))),
-            r"ranges \[1\] of its value are neither stored over nor reduced",
-        ),
+        (lambda: kernel(store(load(1, R0 * 5 + R1))),
+         r"ranges \[1\] of its value are neither stored over nor reduced"),
         (lambda: kernel(store(reduce(load(1, R0), 1))), r"does not depend on ranges \[1\]"),
         (lambda: kernel(store(reduce(load(1, R0), 0))), r"reduces output ranges \[0\]"),
         (lambda: kernel(store(load(2, R0))), "numbered from 0 without holes"),
-        (
-            lambda: kernel(store(load(1, symbolic.loop(1, 3)), symbolic.loop(1, 3))),
-            r"ranges must be numbered 0\.\.0",
-        ),
+        (lambda: kernel(store(load(1, symbolic.loop(1, 3)), symbolic.loop(1, 3))),
+         r"ranges must be numbered 0\.\.0"),
         (lambda: kernel(store(load(1, R0 - 1))), "reads at -1 without a mask"),
         (lambda: kernel(store(load(1, R0, symbolic.TRUE))), "leave out one that always holds"),
-        (
-            lambda: kernel(store(load(1, R0)), store(load(1, R1), R1, 2)),
-            r"stores over ranges \[1\], another store",
-        ),
+        (lambda: kernel(store(load(1, R0)), store(load(1, R1), R1, 2)),
+         r"stores over ranges \[1\], another store"),
         (lambda: kernel(store(load(1, R0)), store(load(2, R0))), "two stores write the same elements"),
         (lambda: kernel(store(load(0, R0 * -1 + 3))), "loads a stored buffer at another place"),
-        (
-            lambda: kernel(store(uop(Ops.ADD, F32, (load(1, R0), const(1, dtypes.int32))))),
-            "float32 and int32",
-        ),
+        (lambda: kernel(store(uop(Ops.ADD, F32, (load(1, R0), const(1, dtypes.int32))))),
+         "float32 and int32"),
         (lambda: kernel(store(uop(Ops.ADD, F32, (load(1, R0), R0)))), "IVALUE turns an index"),
         (lambda: kernel(store(const(1, dtypes.int32))), "stores int32 to a buffer of float32"),
         (lambda: kernel(store(uop(Ops.SQRT, dtypes.int32, (const(1, dtypes.int32),)))), "wanted a float"),
         (lambda: kernel(store(g.param(0, (), F32))), "is not an operation of kernels"),
-        (
-            lambda: kernel(store(reduce(reduce(load(1, R0 * 5 + R1), 1), 1))),
-            r"does not depend on ranges \[1\]",
-        ),
+        (lambda: kernel(store(reduce(reduce(load(1, R0 * 5 + R1), 1), 1))),
+         r"does not depend on ranges \[1\]"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_kernel_is_refused_with_a_message(build: Callable[[], UOp], words: str) -> None:
     with pytest.raises(CompileError, match=words):
         verify_kernel(build())

@@ -233,26 +233,8 @@ def test_every_rule_is_tested_here():
 COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
     name: (lambda x, name=name: getattr(x, name)())
     for name in [
-        "relu",
-        "leaky_relu",
-        "elu",
-        "sigmoid",
-        "logsigmoid",
-        "silu",
-        "gelu",
-        "softplus",
-        "softsign",
-        "mish",
-        "tan",
-        "square",
-        "softmax",
-        "log_softmax",
-        "layernorm",
-        "logsumexp",
-        "mean",
-        "var",
-        "std",
-        "cumsum",
+        "relu", "leaky_relu", "elu", "sigmoid", "logsigmoid", "silu", "gelu", "softplus", "softsign", "mish",
+        "tan", "square", "softmax", "log_softmax", "layernorm", "logsumexp", "mean", "var", "std", "cumsum",
         "rmsnorm",
     ]
 } | {
@@ -267,7 +249,7 @@ COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
     "tril": lambda x: x.tril().exp(),
     "matmul": lambda x: x @ x.T,
     "attention": lambda x: x.scaled_dot_product_attention(x * 2, x.sin(), is_causal=True),
-}
+}  # fmt: skip
 
 
 @pytest.mark.sampled(11)

@@ -11,15 +11,8 @@ from frontend import Tensor
 from hcq.errors import UsageError
 
 WIDTHS = {
-    "int8": 8,
-    "int16": 16,
-    "int32": 32,
-    "int64": 64,
-    "uint8": 8,
-    "uint16": 16,
-    "uint32": 32,
-    "uint64": 64,
-}
+    "int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64,
+}  # fmt: skip
 
 
 def wrapped(value: int, dtype: str) -> int:

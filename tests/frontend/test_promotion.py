@@ -15,17 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NAMES = {
-    "b1": "bool",
-    "i1": "int8",
-    "i2": "int16",
-    "i4": "int32",
-    "i8": "int64",
-    "u1": "uint8",
-    "f2": "float16",
-    "bf": "bfloat16",
-    "f4": "float32",
-    "f8": "float64",
-}
+    "b1": "bool", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8", "f2": "float16",
+    "bf": "bfloat16", "f4": "float32", "f8": "float64",
+}  # fmt: skip
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "div": operator.truediv,

@@ -43,23 +43,17 @@ CASES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "operand": (lambda a, b, i, p: a + "x", "saw str"),
     "ragged lists": (lambda a, b, i, p: Tensor([[1], [2, 3]]), "differ in length"),
     "range": (lambda a, b, i, p: Tensor([-1], dtype=dtypes.uint8), "does not fit uint8"),
-    "range of numbers": (
-        lambda a, b, i, p: Tensor.arange(300, dtype=dtypes.uint8),
-        "to 299 does not fit uint8",
-    ),
+    "range of numbers": (lambda a, b, i, p: Tensor.arange(300, dtype=dtypes.uint8),
+        "to 299 does not fit uint8"),
     "truth": (lambda a, b, i, p: bool(a > 0), r"\.item\(\)"),
     "device": (lambda a, b, i, p: Tensor([1], device="gpu9000"), "(?s)'gpu9000'; drivers: .*has .*cpu"),
     "device number": (lambda a, b, i, p: a.to("cpu:7"), "one cpu device"),
-    "layer": (
-        lambda a, b, i, p: Tensor.no_grad()(lambda: nn.Linear(5, 2)(a))(),
-        r"Linear has 5 inputs, saw \(3, 4\), whose last axis is 4",
-    ),
+    "layer": (lambda a, b, i, p: Tensor.no_grad()(lambda: nn.Linear(5, 2)(a))(),
+              r"Linear has 5 inputs, saw \(3, 4\), whose last axis is 4"),
     "targets": (lambda a, b, i, p: a.cross_entropy(i[:2]), r"wanted integer targets \(3,\), saw int64\[2\]"),
-    "size": (
-        lambda a, b, i, p: (Tensor.ones(2**40, 2**40) * a[0, 0]).realize(),
-        "(?s)would take 48357.* bytes.*hint",
-    ),
-}
+    "size": (lambda a, b, i, p: (Tensor.ones(2**40, 2**40) * a[0, 0]).realize(),
+             "(?s)would take 48357.* bytes.*hint"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)

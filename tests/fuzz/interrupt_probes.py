@@ -358,16 +358,7 @@ class JitState(_Tensors):
 
 
 PROBES: Final[dict[str, Callable[[], Probe]]] = {
-    "submit": Submit,
-    "wait": Wait,
-    "memory": Memory,
-    "signals": Signals,
-    "close": Close,
-    "graph": Graph,
-    "replay": Replay,
-    "realize": Realize,
-    "assign": Assign,
-    "in-place": InPlace,
-    "jit": Jit,
+    "submit": Submit, "wait": Wait, "memory": Memory, "signals": Signals, "close": Close, "graph": Graph,
+    "replay": Replay, "realize": Realize, "assign": Assign, "in-place": InPlace, "jit": Jit,
     "jit-state": JitState,
-}
+}  # fmt: skip

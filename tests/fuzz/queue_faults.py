@@ -280,12 +280,8 @@ FAULTS: Final = (
     Fault("a point that is too old", _older_point, hcq.UsageError, "hazard"),
     Fault("a signal set before the write", _signal_too_early, hcq.UsageError, "hazard"),
     Fault("kernel reads without a barrier", _kernel_reads_unbarriered, hcq.UsageError, "missing barrier"),
-    Fault(
-        "kernel overwrites without a barrier",
-        _kernel_overwrites_unbarriered,
-        hcq.UsageError,
-        "missing barrier",
-    ),
+    Fault("kernel overwrites without a barrier", _kernel_overwrites_unbarriered, hcq.UsageError,
+          "missing barrier"),
     Fault("two kernels write the same memory", _kernels_write_one_place, hcq.UsageError, "missing barrier"),
     Fault("graph without a barrier", _graph_without_barrier, hcq.UsageError, "missing barrier"),
     Fault("the host waits for a value that is never set", _host_waits_for_nothing, hcq.HcqError, "never"),
@@ -316,13 +312,9 @@ FAULTS: Final = (
     Fault("a buffer of another device", _foreign_buffer, hcq.UsageError, "see|another device|opened"),
     Fault("a point instead of a list of points", _point_for_a_list, hcq.UsageError, "after="),
     Fault("a kernel that overruns its buffer", _overrun, hcq.UsageError, "past the end"),
-    Fault(
-        "argument slots that differ from the image's",
-        _wrong_slots,
-        hcq.UsageError,
-        "slot|term|argument|kernarg",
-    ),
-)
+    Fault("argument slots that differ from the image's", _wrong_slots, hcq.UsageError,
+          "slot|term|argument|kernarg"),
+)  # fmt: skip
 
 
 def misreported(seed: int, stage: Stage, spec: hcq.BufferSpec) -> str:

@@ -52,17 +52,8 @@ FILES: Final = tuple(
 )  # fmt: skip
 """Files of Triton's tests that launch kernels."""
 COLUMNS: Final = (
-    "passed",
-    "refused",
-    "wrong",
-    "fault",
-    "crash",
-    "error",
-    "too long",
-    "Triton",
-    "explained",
-    "skipped",
-)
+    "passed", "refused", "wrong", "fault", "crash", "error", "too long", "Triton", "explained", "skipped",
+)  # fmt: skip
 EXPECTED: Final[dict[str, str]] = {}
 """A pattern of "DEVICE TEST OUTCOME: TEXT" -> why the outcome is not a defect of this project."""
 _STALL: Final = 4

@@ -123,22 +123,16 @@ SUBMITTED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.submit(s.record().fill(s.a, s.n), values={s.n: s.b}), "n: wanted a number, seen <Buffer"),
     (lambda s: s.submit(s.record().fill(s.x, 0, 128), values={s.x: s.a}), "fill: bytes 0 to 128 lie outside"),
     (lambda s: s.submit(s.record().copy(s.a, s.b, s.n), values={s.n: 65}), "copy: bytes 0 to 65 lie outside"),
-    (
-        lambda s: s.submit(s.record().copy(s.a, s.b, s.n), values={s.n: 0}),
-        "copy: wanted at least 1 byte, seen 0",
-    ),
-    (
-        lambda s: s.submit(s.record().fill(s.a, 0, s.n), values={s.n: 0}),
-        "fill: wanted at least 1 byte, seen 0",
-    ),
+    (lambda s: s.submit(s.record().copy(s.a, s.b, s.n), values={s.n: 0}),
+     "copy: wanted at least 1 byte, seen 0"),
+    (lambda s: s.submit(s.record().fill(s.a, 0, s.n), values={s.n: 0}),
+     "fill: wanted at least 1 byte, seen 0"),
     (lambda s: s.submit(s.record().fill(s.x + 2, 0, 16), values={s.x: s.a}), "fill: wanted an address and"),
     (lambda s: s.submit(s.record().fill(s.x + 60, 0, 16), values={s.x: s.a}), "bytes 60 to 76 lie outside"),
     (lambda s: s.queue.sync(timeout_s="x"), "timeout_s: wanted seconds"),
     (lambda s: s.device.sync(timeout_s=NAN), "timeout_s: wanted seconds"),
-    (
-        lambda s: s.device.sync(timeout_s=np.zeros(2)),
-        r"timeout_s: wanted seconds, .* seen array\(\[0., 0.\]\)",
-    ),
+    (lambda s: s.device.sync(timeout_s=np.zeros(2)),
+     r"timeout_s: wanted seconds, .* seen array\(\[0., 0.\]\)"),
     (lambda s: s.device.close(timeout_s="x"), "timeout_s: wanted seconds"),
     (lambda s: s.point.wait(timeout_s="x"), "timeout_s: wanted seconds"),
     (lambda s: s.signal.wait(9, timeout_s=NAN), "timeout_s: wanted seconds, .* seen nan"),
@@ -152,14 +146,12 @@ SUBMITTED: list[tuple[Callable[[Any], object], str]] = [
     (lambda s: s.graph().replay([s.a], timeout_s="x"), "timeout_s: wanted seconds"),
     (lambda s: s.graph().replay([np.zeros(2)]), r"x: wanted a Buffer, seen array\(\[0., 0.\]\)"),
     (lambda s: s.graph().replay(np.zeros(2)), r"wanted a list of values, seen array\(\[0., 0.\]\)"),
-    (
-        lambda s: s.graph().replay([s.a], after=np.zeros(2)),
-        r"takes a list of points, not array\(\[0., 0.\]\)",
-    ),
+    (lambda s: s.graph().replay([s.a], after=np.zeros(2)),
+     r"takes a list of points, not array\(\[0., 0.\]\)"),
     (lambda s: s.graph().submit(np.zeros(2)), "values= takes a dict from Param to value"),
     (lambda s: s.submit(s.record(), after=np.zeros(2)), "after= takes points, not "),
     (lambda s: s.graph().submit({"x": s.a}), "values= takes a dict from Param to value"),
-]
+]  # fmt: skip
 MADE: list[tuple[Callable[[Any], object], str]] = [
     (lambda _: hcq.open(None), "wanted the name of a device, such as 'cpu' or 'nv:0', seen None"),  # type: ignore[arg-type]
     (lambda _: hcq.open("cpu", validate="x"), "validate: wanted True, False or None, seen 'x'"),  # type: ignore[arg-type]

@@ -38,15 +38,9 @@ SENTENCES: Final = (
     ),
 )
 SMALL: Final[dict[str, Any]] = {
-    "vocab_size": 12,
-    "hidden_size": 8,
-    "intermediate_size": 16,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 6,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-}
+    "vocab_size": 12, "hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2,
+    "num_hidden_layers": 2, "max_position_embeddings": 6, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+}  # fmt: skip
 SMALL_IDS: Final = [[1, 2, 3, 4], [5, 6], [11]]
 
 

@@ -28,13 +28,9 @@ if TYPE_CHECKING:
 
 ARCH = "sm_90a"
 HEAD = {
-    "device": "Emulated H200",
-    "arch": ARCH,
-    "driver": "nv-emu, emulated",
-    "commit": "",
-    "date": "",
+    "device": "Emulated H200", "arch": ARCH, "driver": "nv-emu, emulated", "commit": "", "date": "",
     "tool": "",
-}
+}  # fmt: skip
 ULP = Allowed("ulp", 2, "PTX ISA: at most 1 ulp")
 
 

@@ -68,23 +68,14 @@ def test_the_host_data_path_is_flushed_before_each_doorbell_by_choice(gpu: str) 
 @pytest.mark.parametrize(
     ("text", "gpu", "check"),
     [
-        (
-            "ring_bytes=large",
-            "gfx942",
-            lambda made: made.ring(QueueKind.COMPUTE, 0).queue.ring.size == 16 << 20,
-        ),
-        (
-            "ring_bytes=small",
-            "gfx942",
-            lambda made: made.ring(QueueKind.COMPUTE, 0).queue.ring.size == 1 << 18,
-        ),
-        (
-            "ring_bytes=large",
-            "gfx1100",
-            lambda made: made.ring(QueueKind.COPY, 0).queue.ring.size == 16 << 20,
-        ),
+        ("ring_bytes=large", "gfx942",
+         lambda made: made.ring(QueueKind.COMPUTE, 0).queue.ring.size == 16 << 20),
+        ("ring_bytes=small", "gfx942",
+         lambda made: made.ring(QueueKind.COMPUTE, 0).queue.ring.size == 1 << 18),
+        ("ring_bytes=large", "gfx1100",
+         lambda made: made.ring(QueueKind.COPY, 0).queue.ring.size == 16 << 20),
     ],
-)
+)  # fmt: skip
 def test_rings_have_the_chosen_size(text: str, gpu: str, check: Any) -> None:
     kernel = emulated(gpu)
     with contextlib.closing(driver_of(kernel).open(0, None, choices=parse(text))) as made:

@@ -286,26 +286,17 @@ def test_a_refused_copy_object_fails_copies_alone():
 
 SIZES = (FbInfo.TOTAL_RAM_SIZE, FbInfo.BAR1_SIZE)
 LIES = {
-    "order a byte off": (
-        Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER,
-        {"numSm": 132 << 8, "numTpc": 66 << 8},
-        "33792 SMs, but 8 GPCs of 9 TPCs of 2 SMs allow at most 144",
-    ),
+    "order a byte off": (Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER,
+        {"numSm": 132 << 8, "numTpc": 66 << 8}, "33792 SMs, but 8 GPCs of 9 TPCs of 2 SMs allow at most 144"),
     "no SMs": (Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, {"numSm": 0}, "0 SMs, but"),
-    "no memory": (
-        Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
+    "no memory": (Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
         {"fbInfoList": tuple(NV2080_CTRL_FB_INFO(index=index) for index in SIZES)},
-        "0 bytes of video memory",
-    ),
-    "other indices": (
-        Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
-        {"fbInfoList": ()},
-        "the memory was",
-    ),
+        "0 bytes of video memory"),
+    "other indices": (Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, {"fbInfoList": ()}, "the memory was"),
     "no uuid": (Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, {"data": bytes(256)}, "a UUID of zeros"),
     "too many classes": (Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST, {"numClasses": 0x600}, "1536 classes"),
     "no classes": (Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST, {"numClasses": 0}, "0 classes"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("lie", LIES)

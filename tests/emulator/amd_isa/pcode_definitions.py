@@ -298,13 +298,8 @@ def texts_by_name(name: str) -> dict[str, str]:
 
 
 _DESTINATIONS = {
-    "vdst": 12,
-    "src0": VECTOR + 4,
-    "src1": VECTOR + 6,
-    "src2": VECTOR + 8,
-    "vsrc1": 6,
-    "sdst": 10,
-}
+    "vdst": 12, "src0": VECTOR + 4, "src1": VECTOR + 6, "src2": VECTOR + 8, "vsrc1": 6, "sdst": 10,
+}  # fmt: skip
 
 
 def case(form: Form, choice: Choice, modes: int = KEEP_ALL) -> Case:

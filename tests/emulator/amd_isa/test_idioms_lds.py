@@ -95,12 +95,10 @@ cleared:
 
 STORE = "  store i32 %thread, ptr addrspace(3) %p\n"
 IDIOMS = {
-    "a store between the parts of a barrier": Idiom(
-        stored_between(STORE, ""), stored_between("", STORE), SHARED, 1, 128, ("gfx1201",)
-    ),
-    "a wave that is a barrier ahead": Idiom(
-        ahead("WAITSIGNALWAIT"), ahead("WAIT"), SHARED, 1, 128, ("gfx1201",)
-    ),
+    "a store between the parts of a barrier": Idiom(stored_between(STORE, ""), stored_between("", STORE),
+        SHARED, 1, 128, ("gfx1201",)),
+    "a wave that is a barrier ahead": Idiom(ahead("WAITSIGNALWAIT"), ahead("WAIT"), SHARED, 1, 128,
+        ("gfx1201",)),
     "a lock in LDS that a store opens": Idiom(
         critical_section(TAKEN, FLAG.replace("i32 1", "i32 0").replace("ORDER", "release")),
         critical_section(
@@ -113,26 +111,15 @@ IDIOMS = {
     ),
     "a flag in LDS that is polled": Idiom(
         polled_flag(DATA + FLAG.replace("ORDER", "release"), POLL.replace("ORDER", "acquire")),
-        polled_flag(FLAG.replace("ORDER", "release") + DATA, POLL.replace("ORDER", "acquire")),
-        SHARED,
-        1,
-        128,
-    ),
+        polled_flag(FLAG.replace("ORDER", "release") + DATA, POLL.replace("ORDER", "acquire")), SHARED, 1,
+        128),
     "a volatile flag in LDS": Idiom(
-        polled_flag(
-            DATA + "store volatile i32 1, ptr addrspace(3) @flag",
-            "%seen = load volatile i32, ptr addrspace(3) @flag",
-        ),
-        polled_flag(
-            "store volatile i32 1, ptr addrspace(3) @flag\n" + DATA,
-            "%seen = load volatile i32, ptr addrspace(3) @flag",
-        ),
-        SHARED,
-        1,
-        128,
-    ),
+        polled_flag(DATA + "store volatile i32 1, ptr addrspace(3) @flag",
+                    "%seen = load volatile i32, ptr addrspace(3) @flag"),
+        polled_flag("store volatile i32 1, ptr addrspace(3) @flag\n" + DATA,
+                    "%seen = load volatile i32, ptr addrspace(3) @flag"), SHARED, 1, 128),
     "loops of compare-and-swaps in LDS": Idiom(cleared(ir.SYNC), cleared(""), SHARED, 1, 128),
-}
+}  # fmt: skip
 CASES = [(name, processor) for name, idiom in IDIOMS.items() for processor in idiom.processors]
 
 

@@ -38,25 +38,19 @@ def out(bench: Any):
         ("st.global.u32 [%rd1+256], %r0; ret;", ReportKind.OUT_OF_BOUNDS, "write"),
         ("ld.global.u32 %r1, [%rd1+-4]; ret;", ReportKind.OUT_OF_BOUNDS, "read"),
         ("mov.u64 %rd2, 0; ld.global.u64 %rd3, [%rd2]; ret;", ReportKind.OUT_OF_BOUNDS, "read"),
-        (
-            "mov.u64 %rd2, 0xffffffffffffffff; ld.global.u8 %r1, [%rd2]; ret;",
-            ReportKind.OUT_OF_BOUNDS,
-            "read",
-        ),
+        ("mov.u64 %rd2, 0xffffffffffffffff; ld.global.u8 %r1, [%rd2]; ret;", ReportKind.OUT_OF_BOUNDS,
+         "read"),
         ("atom.global.add.u32 %r1, [%rd1+512], 1; ret;", ReportKind.OUT_OF_BOUNDS, "atomic"),
         ("ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd0+248]; ret;", ReportKind.OUT_OF_BOUNDS, "read"),
         ("st.global.u32 [%rd1+2], %r0; ret;", ReportKind.MISALIGNED, "write"),
         ("ld.global.v2.u32 {%r1, %r2}, [%rd0+4]; ret;", ReportKind.MISALIGNED, "read"),
-        (
-            "mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1; st.shared.u32 [%r2], 0; ret;",
-            ReportKind.SHARED_OUT_OF_BOUNDS,
-            "write",
-        ),
+        ("mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1; st.shared.u32 [%r2], 0; ret;",
+         ReportKind.SHARED_OUT_OF_BOUNDS, "write"),
         ("mov.u32 %r1, s; ld.shared.u32 %r2, [%r1+-4]; ret;", ReportKind.SHARED_OUT_OF_BOUNDS, "read"),
         ("mov.u32 %r1, s; atom.shared.add.u32 %r2, [%r1+1], 1; ret;", ReportKind.MISALIGNED, "atomic"),
         ("mov.u64 %rd2, depot; st.local.u32 [%rd2+32], 0; ret;", ReportKind.LOCAL_OUT_OF_BOUNDS, "write"),
     ],
-)
+)  # fmt: skip
 def test_wild_accesses_are_faults(bench: Any, out: Any, body: Any, kind: Any, access: Any):
     fault = bench.run(kernel(body), "k", 1, 64, out).fault
     assert fault is not None

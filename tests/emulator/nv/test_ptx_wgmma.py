@@ -252,33 +252,23 @@ def test_bad_descriptors_end_the_kernel(bench: Any, bad: int) -> None:
             "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, %r0, 0, 1, 1, 1, 0, 0;",
             "sparse",
         ),
-        (
-            "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;",
-            "12",
-        ),
+        ("wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;",
+         "12"),
         ("wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1;", "40"),
-        (
-            "wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;",
-            "bf16",
-        ),
-        (
-            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 2, 1, 0, 0;",
-            "scales",
-        ),
-        (
-            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1;",
-            "constants",
-        ),
-        (
-            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1}, %rd5, %rd6, 1, 1, 1, 0, 0;",
-            "registers of D",
-        ),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1, 0, 0;",
+         "bf16"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 2, 1, 0, 0;",
+         "scales"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1;",
+         "constants"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%d0,%d1}, %rd5, %rd6, 1, 1, 1, 0, 0;",
+         "registers of D"),
         (
             "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3.satfinite {%d0,%d1,%d2,%d3}, %rd5, %rd6, 1, 1, 1;",
             "satfinite",
         ),
     ],
-)
+)  # fmt: skip
 def test_undefined_products_are_refused(bench: Any, line: str, word: str) -> None:
     text = f".version 8.4\n.target sm_90a\n.address_size 64\n.visible .entry k() {{ {REGS} {line} ret; }}"
     with pytest.raises(PtxError, match=word):

@@ -144,18 +144,14 @@ def test_products_of_small_integers_and_bits(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        (
-            "wmma.load.a.sync.aligned.row.m16n16k8.global.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%q], 16;",
-            "m16n16k8",
-        ),
+        ("wmma.load.a.sync.aligned.row.m16n16k8.global.f16 {%r0,%r1,%r2,%r3,%r4,%r5,%r6,%r7}, [%q], 16;",
+         "m16n16k8"),
         ("wmma.load.a.sync.aligned.col.m8n8k32.global.s4 {%r0}, [%q], 32;", "row for A"),
         ("wmma.load.a.sync.aligned.row.m16n16k16.global.s8 {%r0,%r1,%r2}, [%q], 32;", "2 registers"),
-        (
-            "wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32.xor {%r0,%r1}, {%r2}, {%r3}, {%r0,%r1};",
-            "popc",
-        ),
+        ("wmma.mma.sync.aligned.row.col.m8n8k32.s32.s4.s4.s32.xor {%r0,%r1}, {%r2}, {%r3}, {%r0,%r1};",
+         "popc"),
     ],
-)
+)  # fmt: skip
 def test_undefined_fragments_are_refused(bench: Any, line: str, word: str) -> None:
     text = f".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry k() {{ .reg .b32 %r<8>; .reg .b64 %q; {line} ret; }}"
     with pytest.raises(PtxError, match=word):

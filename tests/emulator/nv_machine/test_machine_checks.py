@@ -449,45 +449,30 @@ METHODS = {
     "data for WAIT_FOR_IDLE": (method(1, M.WAIT_FOR_IDLE, 1), RcCode.GR_CLASS_ERROR),
     "the old signalling method": (method(1, M.SEND_SIGNALING_PCAS_B, 1), RcCode.GR_CLASS_ERROR),
     "an inline descriptor": (method(1, M.LOAD_INLINE_QMD_DATA, 1), RcCode.GR_CLASS_ERROR),
-    "an unknown action": (
-        method(1, M.SEND_PCAS_A, 4) + method(1, M.SEND_SIGNALING_PCAS2_B, 4),
-        RcCode.GR_CLASS_ERROR,
-    ),
-    "an action that is not emulated": (
-        method(1, M.SEND_PCAS_A, 4) + method(1, M.SEND_SIGNALING_PCAS2_B, 6),
-        RcCode.GR_CLASS_ERROR,
-    ),
+    "an unknown action": (method(1, M.SEND_PCAS_A, 4) + method(1, M.SEND_SIGNALING_PCAS2_B, 4),
+        RcCode.GR_CLASS_ERROR),
+    "an action that is not emulated": (method(1, M.SEND_PCAS_A, 4) + method(1, M.SEND_SIGNALING_PCAS2_B, 6),
+        RcCode.GR_CLASS_ERROR),
     "a launch without descriptor": (method(1, M.SEND_SIGNALING_PCAS2_B, 9), RcCode.GR_CLASS_ERROR),
-    "a descriptor at 0": (
-        method(1, M.SEND_PCAS_A, 0) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
-        RcCode.MMU_FAULT,
-    ),
-    "a descriptor that is not mapped": (
-        method(1, M.SEND_PCAS_A, 5) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
-        RcCode.MMU_FAULT,
-    ),
+    "a descriptor at 0": (method(1, M.SEND_PCAS_A, 0) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
+        RcCode.MMU_FAULT),
+    "a descriptor that is not mapped": (method(1, M.SEND_PCAS_A, 5) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
+        RcCode.MMU_FAULT),
     "a report before its address": (method(1, M.SET_REPORT_SEMAPHORE_D, 0), RcCode.GR_CLASS_ERROR),
     "a report that traps": (method(1, M.SET_REPORT_SEMAPHORE_A, 2, 0, 1, 3), RcCode.GR_CLASS_ERROR),
     "a reducing report": (method(1, M.SET_REPORT_SEMAPHORE_A, 2, 0, 1, 8), RcCode.GR_CLASS_ERROR),
     "inline data without launch": (method(1, M.LOAD_INLINE_DATA, 0), RcCode.GR_CLASS_ERROR),
-    "an upload of nothing": (
-        method(1, M.LINE_LENGTH_IN, 0, 1) + method(1, M.LAUNCH_DMA, 0x41),
-        RcCode.GR_CLASS_ERROR,
-    ),
-    "an upload of two lines": (
-        method(1, M.LINE_LENGTH_IN, 4, 2) + method(1, M.LAUNCH_DMA, 0x41),
-        RcCode.GR_CLASS_ERROR,
-    ),
-    "a block-linear upload": (
-        method(1, M.LINE_LENGTH_IN, 4, 1) + method(1, M.LAUNCH_DMA, 0x40),
-        RcCode.GR_CLASS_ERROR,
-    ),
+    "an upload of nothing": (method(1, M.LINE_LENGTH_IN, 0, 1) + method(1, M.LAUNCH_DMA, 0x41),
+        RcCode.GR_CLASS_ERROR),
+    "an upload of two lines": (method(1, M.LINE_LENGTH_IN, 4, 2) + method(1, M.LAUNCH_DMA, 0x41),
+        RcCode.GR_CLASS_ERROR),
+    "a block-linear upload": (method(1, M.LINE_LENGTH_IN, 4, 1) + method(1, M.LAUNCH_DMA, 0x40),
+        RcCode.GR_CLASS_ERROR),
     "an upload cut short": (
         method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x41) + method(1, M.NO_OPERATION, 0),
-        RcCode.GR_CLASS_ERROR,
-    ),
+        RcCode.GR_CLASS_ERROR),
     "a wide window": (method(1, M.SET_SHADER_SHARED_MEMORY_WINDOW_A, 1 << 17), RcCode.GR_CLASS_ERROR),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", METHODS)

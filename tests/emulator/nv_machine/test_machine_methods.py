@@ -187,46 +187,28 @@ COMPUTE = {
         "4 bytes of inline data are missing",
         METHOD,
     ),
-    "an upload to nowhere": (
-        method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x41),
-        "LAUNCH_DMA before OFFSET_OUT_UPPER",
-        METHOD,
-    ),
-    "a block-linear upload": (
-        method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x40),
-        "pitch-linear",
-        UNSUPPORTED,
-    ),
+    "an upload to nowhere": (method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x41),
+        "LAUNCH_DMA before OFFSET_OUT_UPPER", METHOD),
+    "a block-linear upload": (method(1, M.LINE_LENGTH_IN, 8, 1) + method(1, M.LAUNCH_DMA, 0x40),
+        "pitch-linear", UNSUPPORTED),
     "an upload before its size": (method(1, M.LAUNCH_DMA, 0x41), "before LINE_COUNT", METHOD),
-    "the version of another architecture": (
-        method(1, M.SET_SPA_VERSION, 0x806),
-        "SET_SPA_VERSION 0x806: class 0xcbc0 has 0x900",
-        METHOD,
-    ),
+    "the version of another architecture": (method(1, M.SET_SPA_VERSION, 0x806),
+        "SET_SPA_VERSION 0x806: class 0xcbc0 has 0x900", METHOD),
     "data for INVALIDATE_SKED_CACHES": (method(1, M.INVALIDATE_SKED_CACHES, 1), "takes 0", METHOD),
-    "data for a texture cache": (
-        method(1, M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI, 1),
-        "takes 0",
-        UNSUPPORTED,
-    ),
+    "data for a texture cache": (method(1, M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI, 1), "takes 0",
+        UNSUPPORTED),
     "data for a sampler cache": (method(1, M.INVALIDATE_SAMPLER_CACHE_NO_WFI, 1), "takes 0", UNSUPPORTED),
-    "a descriptor at 0": (
-        method(1, M.SEND_PCAS_A, 0) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
-        "the launch descriptor touches [0x0, ",
-        FindingKind.MMU_FAULT,
-    ),
+    "a descriptor at 0": (method(1, M.SEND_PCAS_A, 0) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
+        "the launch descriptor touches [0x0, ", FindingKind.MMU_FAULT),
     "a wide local window": (method(1, M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, 1 << 17), "WINDOW_A", METHOD),
     "a wide backing": (method(1, M.SET_SHADER_LOCAL_MEMORY_A, 1 << 25), "MEMORY_A", METHOD),
     "a wide size": (method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 1 << 8), "_A 0x100", METHOD),
     "a wide report": (method(1, M.SET_REPORT_SEMAPHORE_A, 1 << 25), "SEMAPHORE_A", METHOD),
-    "a wide newer report": (
-        method(1, M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER, 1 << 25),
-        "ADDRESS_UPPER",
-        METHOD,
-    ),
+    "a wide newer report": (method(1, M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER, 1 << 25), "ADDRESS_UPPER",
+        METHOD),
     "an action that is not known": (method(1, M.SEND_SIGNALING_PCAS2_B, 0xE), "PCAS_ACTION", METHOD),
     "trap handlers": (method(1, M.SET_TRAP_HANDLER_A, 0), "not emulated", UNSUPPORTED),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", COMPUTE)
@@ -293,52 +275,30 @@ def test_report_semaphores_are_validated(  # noqa: PLR0917 - the columns of its 
 VA = 0x2_0000_0000
 NOTHING = {"DATA_TRANSFER_TYPE": DataTransferType.NONE}
 COPY_WORDS: dict[str, tuple[list[int], str, FindingKind]] = {
-    "a prefetch before Blackwell": (
-        copy(VA, VA + 4096, 4, DATA_TRANSFER_TYPE=DataTransferType.PREFETCH),
-        "class 0xc8b5 has no prefetch",
-        METHOD,
-    ),
-    "block-linear memory": (
-        copy(VA, VA + 4096, 4, DST_MEMORY_LAYOUT=False),
-        "only pitch-linear",
-        UNSUPPORTED,
-    ),
+    "a prefetch before Blackwell": (copy(VA, VA + 4096, 4, DATA_TRANSFER_TYPE=DataTransferType.PREFETCH),
+        "class 0xc8b5 has no prefetch", METHOD),
+    "block-linear memory": (copy(VA, VA + 4096, 4, DST_MEMORY_LAYOUT=False), "only pitch-linear",
+        UNSUPPORTED),
     "physical memory": (copy(VA, VA + 4096, 4, SRC_TYPE=True), "SRC_TYPE is not emulated", UNSUPPORTED),
     "protected memory": (copy(VA, VA + 4096, 4, VPRMODE=True), "VPRMODE is not", UNSUPPORTED),
-    "a flush of the GPU alone": (
-        copy(VA, VA + 4096, 4, FLUSH_ENABLE=True, FLUSH_TYPE=True),
-        "FLUSH_TYPE is not emulated",
-        UNSUPPORTED,
-    ),
+    "a flush of the GPU alone": (copy(VA, VA + 4096, 4, FLUSH_ENABLE=True, FLUSH_TYPE=True),
+        "FLUSH_TYPE is not emulated", UNSUPPORTED),
     "lines of no transfer": (launch(**NOTHING, MULTI_LINE_ENABLE=True), "without a transfer", METHOD),
     "remap of no transfer": (launch(**NOTHING, REMAP_ENABLE=True), "without a transfer", METHOD),
-    "a payload of no semaphore": (
-        launch(**SIGNAL, SEMAPHORE_PAYLOAD_SIZE=True),
-        "SEMAPHORE_PAYLOAD_SIZE without a semaphore",
-        METHOD,
-    ),
-    "a reduction of no semaphore": (
-        launch(**SIGNAL, SEMAPHORE_REDUCTION_ENABLE=True),
-        "SEMAPHORE_REDUCTION_ENABLE without a semaphore",
-        METHOD,
-    ),
-    "a sign of no reduction": (
-        semaphore(VA, 1, ONE, SEMAPHORE_REDUCTION_SIGN=True),
-        "SEMAPHORE_REDUCTION_SIGN without reduction",
-        METHOD,
-    ),
+    "a payload of no semaphore": (launch(**SIGNAL, SEMAPHORE_PAYLOAD_SIZE=True),
+        "SEMAPHORE_PAYLOAD_SIZE without a semaphore", METHOD),
+    "a reduction of no semaphore": (launch(**SIGNAL, SEMAPHORE_REDUCTION_ENABLE=True),
+        "SEMAPHORE_REDUCTION_ENABLE without a semaphore", METHOD),
+    "a sign of no reduction": (semaphore(VA, 1, ONE, SEMAPHORE_REDUCTION_SIGN=True),
+        "SEMAPHORE_REDUCTION_SIGN without reduction", METHOD),
     "a semaphore off its alignment": (semaphore(VA + 2, 1, ONE), "aligned to 4 bytes", METHOD),
     "a record off its alignment": (semaphore(VA + 8, 1), "aligned to 16 bytes", METHOD),
     "a float off its alignment": (
         semaphore(VA + 2, 1, ONE, SEMAPHORE_REDUCTION=DmaReduction.FADD, SEMAPHORE_REDUCTION_ENABLE=True),
-        "aligned to 4 bytes",
-        METHOD,
-    ),
+        "aligned to 4 bytes", METHOD),
     "lines without a pitch": (
         method(4, DmaMethod.LINE_COUNT, 2) + copy(VA, VA + 4096, 4, MULTI_LINE_ENABLE=True),
-        "before PITCH_IN",
-        METHOD,
-    ),
+        "before PITCH_IN", METHOD),
     "no lines": (
         method(4, DmaMethod.PITCH_IN, 8, 8)
         + method(4, DmaMethod.LINE_COUNT, 0)
@@ -349,7 +309,7 @@ COPY_WORDS: dict[str, tuple[list[int], str, FindingKind]] = {
     "a wide target": (method(4, DmaMethod.OFFSET_OUT_UPPER, 1 << 25), "OFFSET_OUT_UPPER", METHOD),
     "a wide semaphore": (method(4, DmaMethod.SET_SEMAPHORE_A, 1 << 25), "SET_SEMAPHORE_A", METHOD),
     "reserved bits": ([*launch(**SIGNAL)[:1], 1 << 28], "no field declares it", METHOD),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", COPY_WORDS)
@@ -397,55 +357,30 @@ def launcher(up: Client) -> Launcher:
 
 RELEASE = {"RELEASE_ENABLE": (True,), "RELEASE_MEMBAR_TYPE": (1,)}
 DESCRIPTORS: dict[str, tuple[dict[str, Any], str, FindingKind]] = {
-    "a wide payload in one word": (
-        {"RELEASE_STRUCTURE_SIZE": (1,), "RELEASE_PAYLOAD64B": (True,)},
-        "release 0: one word with a payload of 64 bits",
-        FindingKind.LAUNCH,
-    ),
-    "a narrow payload in two words": (
-        {"RELEASE_STRUCTURE_SIZE": (2,)},
-        "release 0: two words with a payload of 32 bits",
-        UNSUPPORTED,
-    ),
-    "a reduction of four words": (
-        {"RELEASE_REDUCTION_ENABLE": (True,)},
-        "release 0: a reduction of four words",
-        UNSUPPORTED,
-    ),
-    "an operation without reduction": (
-        {"RELEASE_REDUCTION_OP": (1,)},
-        "release 0: reduction bits without reduction",
-        FindingKind.LAUNCH,
-    ),
+    "a wide payload in one word": ({"RELEASE_STRUCTURE_SIZE": (1,), "RELEASE_PAYLOAD64B": (True,)},
+        "release 0: one word with a payload of 64 bits", FindingKind.LAUNCH),
+    "a narrow payload in two words": ({"RELEASE_STRUCTURE_SIZE": (2,)},
+        "release 0: two words with a payload of 32 bits", UNSUPPORTED),
+    "a reduction of four words": ({"RELEASE_REDUCTION_ENABLE": (True,)},
+        "release 0: a reduction of four words", UNSUPPORTED),
+    "an operation without reduction": ({"RELEASE_REDUCTION_OP": (1,)},
+        "release 0: reduction bits without reduction", FindingKind.LAUNCH),
     "a condition of a trap": ({"RELEASE_TRAP_TYPE": (2,)}, "release 0: trap type 2", UNSUPPORTED),
     "an unknown structure": ({"RELEASE_STRUCTURE_SIZE": (3,)}, "not a SemaphoreSize", FindingKind.LAUNCH),
-    "a release off its alignment": (
-        {"RELEASE_SEMAPHORE0_ADDR_LOWER": 8, "RELEASE_SEMAPHORE0_ADDR_UPPER": 2},
-        "the grid's release at 0x200000008 must be aligned to 16 bytes",
-        FindingKind.LAUNCH,
-    ),
+    "a release off its alignment": ({"RELEASE_SEMAPHORE0_ADDR_LOWER": 8, "RELEASE_SEMAPHORE0_ADDR_UPPER": 2},
+        "the grid's release at 0x200000008 must be aligned to 16 bytes", FindingKind.LAUNCH),
     "the second release": (
         {"RELEASE_ENABLE": (False, True), "RELEASE_MEMBAR_TYPE": (0, 1), "RELEASE_TRAP_TYPE": (0, 3)},
-        "release 1: trap type 3",
-        UNSUPPORTED,
-    ),
-    "a bank of more than 64 KiB": (
-        {"CONSTANT_BUFFER_SIZE_SHIFTED4": (0x1001,)},
-        "constant bank 0 has 0x10010 bytes, wanted",
-        FindingKind.LAUNCH,
-    ),
+        "release 1: trap type 3", UNSUPPORTED),
+    "a bank of more than 64 KiB": ({"CONSTANT_BUFFER_SIZE_SHIFTED4": (0x1001,)},
+        "constant bank 0 has 0x10010 bytes, wanted", FindingKind.LAUNCH),
     "an unknown membar": ({"CWD_MEMBAR_TYPE": 2}, "not a MembarType", FindingKind.LAUNCH),
-    "an unknown prefetch of a bank": (
-        {"CONSTANT_BUFFER_PREFETCH": (3,)},
-        "ConstantPrefetch",
-        FindingKind.LAUNCH,
-    ),
+    "an unknown prefetch of a bank": ({"CONSTANT_BUFFER_PREFETCH": (3,)}, "ConstantPrefetch",
+        FindingKind.LAUNCH),
     "a dependent at 0": (
         {"RELEASE_ENABLE": (), "DEPENDENT_QMD_ENABLE": (True,), "DEPENDENT_QMD_ACTION": (1,)},
-        "the launch descriptor touches [0x0, ",
-        FindingKind.MMU_FAULT,
-    ),
-}
+        "the launch descriptor touches [0x0, ", FindingKind.MMU_FAULT),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", DESCRIPTORS)

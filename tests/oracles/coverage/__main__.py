@@ -57,29 +57,21 @@ NAMED: Final = (
     ("smm sspaddmm indices values", "no sparse tensors"),
     ("to_padded_tensor", "no nested tensors"),
     ("qscheme", "no quantised tensors"),
-    (
-        (
-            "as_subclass hash_tensor index module_load name record_stream reinforce slice_inverse"
-        ),
-        "of PyTorch's own machinery",
-    ),
-)
+    (("as_subclass hash_tensor index module_load name record_stream reinforce slice_inverse"),
+     "of PyTorch's own machinery"),
+)  # fmt: skip
 """(names, why these methods are missing)."""
 REASONS: Final = (
     ("sparse crow ccol col_indices row_indices coalesce to_dense to_mkldnn dense_dim", "no sparse tensors"),
     ("quant q_scale q_zero q_per int_repr", "no quantised tensors"),
     ("conj complex real imag H angle cfloat cdouble chalf adjoint", "no complex numbers"),
-    (
-        "cuda xpu hpu ipu npu mps mtia vulkan xla meta pin_ pinned share storage data_ptr dlpack blob url",
-        "devices, memory and files are this project's own",
-    ),
+    ("cuda xpu hpu ipu npu mps mtia vulkan xla meta pin_ pinned share storage data_ptr dlpack blob url",
+     "devices, memory and files are this project's own"),
     ("names rename align", "no named axes"),
-    (
-        "is_ hook retain grad_fn grad_dtype output_nr leaf version layout stride set_ resize nested",
-        "about PyTorch's own memory layout and graph",
-    ),
+    ("is_ hook retain grad_fn grad_dtype output_nr leaf version layout stride set_ resize nested",
+     "about PyTorch's own memory layout and graph"),
     ("fft istft stft", "no Fourier transforms"),
-)
+)  # fmt: skip
 """(parts of names, why methods with such a name are missing)."""
 
 

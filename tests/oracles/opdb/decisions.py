@@ -73,12 +73,8 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "the samples are not symmetric, which the documentation requires; one half is read, and PyTorch's "
         "gradient is that of the whole",
     ),
-    Decision(
-        "digamma",
-        "gradient",
-        "nan",
-        "at a pole the value is NaN, here and in PyTorch, and so is the gradient; PyTorch gives 1e32",
-    ),
+    Decision("digamma", "gradient", "nan",
+             "at a pole the value is NaN, here and in PyTorch, and so is the gradient; PyTorch gives 1e32"),
     Decision(
         "nn.functional.max_unpool2d.*",
         "gradient",
@@ -93,12 +89,9 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "products of bools count (int32), as `matmul` documents; PyTorch has only those of no elements, and "
         "elementwise ones by `einsum`",
     ),
-    Decision(
-        "softmax|log_softmax|nn.functional.(softmin|adaptive_avg_pool1d)|rand_like|randn_like",
-        "dtype",
-        r"\[(int64|bool)\].*float32",
-        "integers and bools give float32; PyTorch refuses them unless there are no elements",
-    ),
+    Decision("softmax|log_softmax|nn.functional.(softmin|adaptive_avg_pool1d)|rand_like|randn_like", "dtype",
+             r"\[(int64|bool)\].*float32",
+             "integers and bools give float32; PyTorch refuses them unless there are no elements"),
     Decision(
         "linalg.solve",
         "shape",
@@ -115,46 +108,22 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "functions of floats take integers and bools as if cast, and those of numbers bools, as their "
         "documentation here says",
     ),
-    Decision(
-        "mean", _RAISES, "could not infer output dtype", "the mean of integers is float32, as documented"
-    ),
-    Decision(
-        ".*",
-        _RAISES,
-        "must be Tensor, not (int|float)",
-        "operators take numbers in place of the second tensor",
-    ),
-    Decision(
-        "arange",
-        _RAISES,
-        "inconsistent with step sign",
-        "a range that cannot reach its end is empty, as the array API standard has it",
-    ),
-    Decision(
-        "nn.functional.conv[123]d",
-        _RAISES,
-        "bias type",
-        "a bias of another dtype promotes, as the operands of all functions do",
-    ),
-    Decision(
-        "nn.functional.(adaptive_)?(avg|max)_pool[123]d",
-        _RAISES,
-        "Input dimension|Expected [23]D|positive length|non-batch dimensions",
-        "pools take any number of leading axes, of any size",
-    ),
-    Decision(
-        "masked_fill",
-        _RAISES,
-        "0-dimensional value",
-        "a value broadcasts as the operands of other functions do",
-    ),
-    Decision(
-        "linalg.cross",
-        _RAISES,
-        "same number of dimensions",
-        "the array API standard broadcasts the other axes",
-    ),
-)
+    Decision("mean", _RAISES, "could not infer output dtype",
+             "the mean of integers is float32, as documented"),
+    Decision(".*", _RAISES, "must be Tensor, not (int|float)",
+             "operators take numbers in place of the second tensor"),
+    Decision("arange", _RAISES, "inconsistent with step sign",
+             "a range that cannot reach its end is empty, as the array API standard has it"),
+    Decision("nn.functional.conv[123]d", _RAISES, "bias type",
+             "a bias of another dtype promotes, as the operands of all functions do"),
+    Decision("nn.functional.(adaptive_)?(avg|max)_pool[123]d", _RAISES,
+             "Input dimension|Expected [23]D|positive length|non-batch dimensions",
+             "pools take any number of leading axes, of any size"),
+    Decision("masked_fill", _RAISES, "0-dimensional value",
+             "a value broadcasts as the operands of other functions do"),
+    Decision("linalg.cross", _RAISES, "same number of dimensions",
+             "the array API standard broadcasts the other axes"),
+)  # fmt: skip
 
 
 def reason(call: Call, kind: str, text: str) -> str:

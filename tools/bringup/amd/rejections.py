@@ -64,17 +64,15 @@ def _maintains(packet: Any) -> bool:
 REJECTIONS: Final[Mapping[str, Rejection]] = {
     "order": _pm4(EventWrite, lambda _: True),
     "acquire": Rejection("packet", _acquires_behind_a_kernel),
-    "coher_size": Rejection(
-        "packet", lambda packet, words, _: isinstance(packet, _ACQUIRES) and words[3] == packet.SIZE_HI
-    ),
+    "coher_size": Rejection("packet", lambda packet, words,
+        _: isinstance(packet, _ACQUIRES) and words[3] == packet.SIZE_HI),
     "release_event": _pm4(ReleaseMem, lambda one: one.EVENT_TYPE is Event.CACHE_FLUSH_AND_INV_TS),
     "release_policy": _pm4(ReleaseMem, lambda one: _maintains(one) and not one.CACHE_POLICY),
     "release_caches": _pm4(ReleaseMem, lambda one: getattr(one, "TCL1_ACTION", 0)),
     "release_confirm": _pm4(ReleaseMem, lambda one: one.INT_SEL is IntSel.NONE),
     "signal_bits": _pm4(ReleaseMem, lambda one: one.DATA_SEL is DataSel.FULL_64),
-    "ace_offload": _pm4(
-        WaitRegMem, lambda one: one.OPTIMIZE_ACE_OFFLOAD_MODE and one.MEM_SPACE is MemSpace.MEMORY
-    ),
+    "ace_offload": _pm4(WaitRegMem,
+        lambda one: one.OPTIMIZE_ACE_OFFLOAD_MODE and one.MEM_SPACE is MemSpace.MEMORY),
     "order_mode": _pm4(DispatchDirect, lambda one: not _started(one).ORDER_MODE),
     "force_start": _pm4(DispatchDirect, lambda one: _started(one).FORCE_START_AT_000),
     "priv": Rejection("launch", lambda one: one.rsrc1.PRIV),
@@ -84,17 +82,15 @@ REJECTIONS: Final[Mapping[str, Rejection]] = {
     "copy_order": Rejection("late copy", lambda: True),
     "copy_stamp": _sdma(CopyLinear, lambda one: one.COUNT_MINUS_ONE == _STAMP_BYTES - 1),
     "fence_mtype": _sdma(Fence, lambda one: getattr(one, "MTYPE", 0) == FENCE_MTYPE_UC),
-    "single_xcc": Rejection(
-        "queue", lambda args, gpu: args.queue_type == QueueType.COMPUTE and gpu.profile.target.compute_aql
-    ),
-    "aql_eop": Rejection(
-        "queue", lambda args, _: args.queue_type == QueueType.COMPUTE_AQL and args.eop_buffer_size
-    ),
+    "single_xcc": Rejection("queue", lambda args,
+        gpu: args.queue_type == QueueType.COMPUTE and gpu.profile.target.compute_aql),
+    "aql_eop": Rejection("queue", lambda args,
+        _: args.queue_type == QueueType.COMPUTE_AQL and args.eop_buffer_size),
     "ring_bytes": Rejection("queue", lambda args, _: args.ring_size < _LARGE_RING),
     "cwsr_sizes": Rejection("save area in sysfs", lambda: True),
     "system_uncached": Rejection("memory", lambda flags: flags & MemFlags.GTT and flags & MemFlags.UNCACHED),
     "runtime": Rejection("runtime", lambda mode: mode & RuntimeMode.ENABLE),
     "hdp": Rejection("doorbell", lambda: True),
     "read_pointer": Rejection("read pointer", lambda kind: kind != QueueType.COMPUTE_AQL),
-}
+}  # fmt: skip
 """Name of an uncertain value -> what the emulated GPU refuses."""

@@ -37,38 +37,15 @@ _VIDEO = ("pitch_kind", "persistent_vidmem", "huge_pages", "small_pages")
 _CHANNEL = ("channel_class", "object_buffer", "notifier", "ring", "vaspace")
 _COPY_CHANNEL = ("register_copy_channels", "copy_engine", "small_pages", *_CHANNEL)
 _HOST_RELEASE = (
-    "doorbell_bar1",
-    "doorbell_class",
-    "push_in_vram",
-    "host_memory",
-    "gp_level",
-    "copy_engine",
-    *_CHANNEL,
-)
+    "doorbell_bar1", "doorbell_class", "push_in_vram", "host_memory", "gp_level", "copy_engine", *_CHANNEL,
+)  # fmt: skip
 _COMPUTE_CHANNEL = (
-    "subcontext",
-    "context_share",
-    "graphics_copy",
-    "gr_parameters",
-    "context_window",
-    *_CHANNEL,
-)
+    "subcontext", "context_share", "graphics_copy", "gr_parameters", "context_window", *_CHANNEL,
+)  # fmt: skip
 _LAUNCH = (
-    "full_descriptor",
-    "carveout",
-    "qmd_type",
-    "group_id",
-    "sampler_via_header",
-    "pcas",
-    "qmd_version_method",
-    "context_share",
-    "subcontext",
-    "arguments_in_vram",
-    "graphics_copy",
-    "windows",
-    "host_memory",
-    "vaspace",
-)
+    "full_descriptor", "carveout", "qmd_type", "group_id", "sampler_via_header", "pcas", "qmd_version_method",
+    "context_share", "subcontext", "arguments_in_vram", "graphics_copy", "windows", "host_memory", "vaspace",
+)  # fmt: skip
 _LAUNCHES = ("full_descriptor", "pcas", "arguments_in_vram")
 _CLUSTERS = ("cluster_type", "cluster_size", "cluster_spread")
 _CHAINED = ("dependent_launch", *_LAUNCHES)

@@ -23,27 +23,13 @@ _NONE: Final = frozen([[0]] * _ROWS)[:, :0]
 _OF_MACHINE: Final = Allowed("free", rule="PTX ISA chapter 10: a property of the machine or a time")
 _AXES: Final = tuple(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz")
 _EQUAL: Final = (
-    *_AXES,
-    "%laneid",
-    "%lanemask_eq",
-    "%lanemask_le",
-    "%lanemask_lt",
-    "%lanemask_ge",
-    "%lanemask_gt",
+    *_AXES, "%laneid", "%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt",
     "%dynamic_smem_size",
-)
+)  # fmt: skip
 _MACHINE: Final = (
-    "%warpid",
-    "%nwarpid",
-    "%smid",
-    "%nsmid",
-    "%gridid",
-    "%clock",
-    "%clock_hi",
-    "%globaltimer_lo",
-    "%globaltimer_hi",
-    "%total_smem_size",
-)
+    "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid", "%clock", "%clock_hi", "%globaltimer_lo",
+    "%globaltimer_hi", "%total_smem_size",
+)  # fmt: skip
 _HOPPER: Final = 90
 _CLUSTERED: Final = tuple(
     f"%{name}.{axis}"

@@ -280,15 +280,7 @@ class Program(Words):
 
 
 PARTS: Final = (
-    "launches",
-    "reloads",
-    "dependent",
-    "copies",
-    "between_queues",
-    "stamps",
-    "graph",
-    "grids",
-    "laps",
+    "launches", "reloads", "dependent", "copies", "between_queues", "stamps", "graph", "grids", "laps",
     "recovery",
-)
+)  # fmt: skip
 """All parts, in the order in which they run."""
