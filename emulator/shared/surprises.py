@@ -21,7 +21,7 @@ firmware may refuse (docs/nv.md, docs/amd.md). By default an emulated GPU accept
 is opened with rejections refuses the call, ignores the packet, or makes the launch a fault. For that, code of
 the emulator asks `Rejections.refuses` at a named place.
 
-Not here: the tables (`tools.surprises`, `tools.bringup`). Next: `emulator.nv.machine`.
+Not here: the tables (`tests.support.surprises`, `tools.bringup`). Next: `emulator.nv.machine`.
 """
 
 from __future__ import annotations

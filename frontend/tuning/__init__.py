@@ -7,6 +7,6 @@ plan may end the process or never end. `tune` searches the kernels of a program.
 while `BEAM` is 0.
 
 Not here: the estimate that chooses without a search (`compiler.plan.proposers`), the store of winners, by
-which the compiler plans (`compiler.winners`), the check of the results of all plans (`tools.search`).
+which the compiler plans (`compiler.winners`), the check of the results of all plans (`tests.fuzz.plans`).
 Next: `space`; then `beam`, `tune`.
 """

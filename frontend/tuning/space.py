@@ -4,7 +4,7 @@
 choices that differ from one in one factor. Choices whose plans are equal count once.
 
 Not here: the planners and their proposals (`compiler.plan.proposers`), a set of choices for an exhaustive
-search (`tools.search.exhaustive`), timing plans (`trial`). Next: `beam`, which walks along moves.
+search (`tests.fuzz.plans.exhaustive`), timing plans (`trial`). Next: `beam`, which walks along moves.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from compiler.targets import target_of
 from hcq.errors import CompileError
 from tests import oracle
 from tests.compiler.test_chains import of_one, scheduled
-from tools.search.small import gradient, leaf
+from tests.fuzz.plans.small import gradient, leaf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from frontend.tuning.space import Space
 from hcq.config import override
 from hcq.errors import CompileError, UsageError
 from tests.compiler.kernels import ARCH, load, loop, op, reduce, sink, store
-from tools.search import exhaustive
+from tests.fuzz.plans import exhaustive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,13 +13,13 @@ from compiler.targets import target_of
 from frontend.tuning.space import Space
 from frontend.tuning.trial import Trial
 from tests import oracle
-from tools.search import exhaustive, small
+from tests.fuzz.plans import exhaustive, small
 
 if TYPE_CHECKING:
     from compiler.plan.proposal import Proposal
 
 STRIDE = {"cpu": 9, "nv-emu": 40, "amd-emu": 40}
-"""One plan of so many is run here; `python -m tools.search` runs all."""
+"""One plan of so many is run here; `python -m tests.fuzz.plans` runs all."""
 
 ROUNDED = 4.0
 """Units in the last place of the largest result that NumPy's own functions may be off."""

@@ -11,6 +11,7 @@ import pytest
 
 from frontend import Tensor, TinyJit, nn
 from hcq.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -22,7 +22,7 @@ from hcq.config import override
 from hcq.errors import UsageError
 from tests.compiler.kernels import ARCH, dtypes, load, loop, op, reduce, sink, store
 from tests.compiler.test_search import rows
-from tools.search import small
+from tests.fuzz.plans import small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -47,8 +47,8 @@ WRONG = [
     ("tests.guests.corpus", ["--only", "zzz"], "--only: no kernel's name contains 'zzz'"),
     ("tests.guests.interpret", ["--device", "foo"], "no device is called 'foo'"),
     ("tests.guests.tutorials", ["--device", "foo"], "no device is called 'foo'"),
-    ("tools.kernel_corpus", ["compile", NOWHERE, "sm_80"], "wanted a file, '/nowhere/file' is not there"),
-    ("tools.kernel_corpus", ["merges", "/", "sm_80"], "wanted a file, '/' is a folder"),
+    ("tests.support.kernel_corpus", ["compile", NOWHERE, "sm_80"], "wanted a file, '/nowhere/file' is not"),
+    ("tests.support.kernel_corpus", ["merges", "/", "sm_80"], "wanted a file, '/' is a folder"),
     ("tests.mutants.__main__", ["--sample", "-1"], "wanted a whole number of at least 0, saw '-1'"),
     ("tests.mutants.__main__", ["--minimum", "2"], "wanted a number from 0 to 1, saw '2'"),
     ("tests.mutants.__main__", ["--json", NOWHERE], "which is no folder"),
@@ -57,9 +57,9 @@ WRONG = [
     ("tools.performance.__main__", ["--threads", "0"], "wanted a whole number of at least 1, saw '0'"),
     ("tools.performance.__main__", ["--torch", NOWHERE], "wanted a program"),
     ("tools.record.__main__", ["--shards", "3/2"], "wanted a part as 1/2 or 2/2, saw '3/2'"),
-    ("tools.search.__main__", ["--device", "foo"], "no device is called 'foo'"),
-    ("tools.torch_models", ["--models", "foo"], "wanted some of AlexNet"),
-]
+    ("tests.fuzz.plans.__main__", ["--device", "foo"], "no device is called 'foo'"),
+    ("tests.oracles.torch_models", ["--models", "foo"], "wanted some of AlexNet"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("module", "argv", "words"), WRONG)

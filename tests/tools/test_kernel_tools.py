@@ -19,7 +19,8 @@ from hcq.errors import UsageError
 from tests.children import python
 from tests.compiler.kernels import load, loop, op, sink, store
 from tests.fuzz.amd_cases import Case
-from tools import calibrate, hardware_run, kernel_corpus
+from tests.support import kernel_corpus
+from tools import calibrate, hardware_run
 from tools.bank_conflicts import Conflicts, conflicts
 from tools.gpu_kernels import main
 from tools.hardware.stage import Run
@@ -128,7 +129,7 @@ def test_kernels_of_a_run_are_recorded_once_and_added_to_the_file(tmp_path: Path
     kernels = tmp_path / "kernels"
     kernels.write_text(json.dumps(add()) + "\n")
     words = ("record", kernels, "--", test, "-q", "-p", "no:cacheprovider")
-    python("-m", "tools.kernel_corpus", *words)
+    python("-m", "tests.support.kernel_corpus", *words)
     texts = kernel_corpus.read(kernels)
     assert texts[0] == add()
     assert len(texts) == 2

@@ -1,4 +1,4 @@
-"""The table of models that `tools.torch_models` compares: its size, its bounds, and what it needs."""
+"""The table of models that `tests.oracles.torch_models` compares: its size, its bounds, and what it needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from hcq.errors import UnsupportedError
-from tools.torch_models import FORWARD, GRADIENT, ROWS, Result, Row, main, run
+from tests.oracles.torch_models import FORWARD, GRADIENT, ROWS, Result, Row, main, run
 
 
 def test_the_table_has_models_of_both_libraries_and_trains_some():

@@ -22,7 +22,7 @@ from hcq.device import Device
 from hcq.hardware import BufferSpec, Place
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.support.hooked import HookedKernel
-from tools.surprises.amd import with_property
+from tests.support.surprises.amd import with_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

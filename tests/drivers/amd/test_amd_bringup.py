@@ -1,6 +1,6 @@
 """Opening, using and closing a device of each target: no call is refused, and nothing is left.
 
-Not here: first-run mistakes and their messages (`tools.surprises`), each call failing in turn
+Not here: first-run mistakes and their messages (`tests.support.surprises`), each call failing in turn
 (`tests.emulator.shared.test_failed_calls`).
 """
 
@@ -22,7 +22,7 @@ from drivers.amd.queues import Packets
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError, UsageError
 from tests.drivers.amd.opened import HOST, LINUX, PROFILES, TARGETS, driver_of, emulated, image, opened
-from tools.surprises.row import card
+from tests.support.surprises.row import card
 
 if TYPE_CHECKING:
     from tests.support.hooked import HookedKernel

@@ -1,6 +1,6 @@
 """Faults as the kernel reports them, sleeping and waking, and what becomes of a device afterwards.
 
-Not here: the messages of each kind of fault (`tools.surprises.amd`).
+Not here: the messages of each kind of fault (`tests.support.surprises.amd`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opening, using and closing a device on the emulated kernel: all calls go to it, and nothing is left.
 
-Not here: first-run mistakes and their messages (`tools.surprises`), each call failing in turn
+Not here: first-run mistakes and their messages (`tests.support.surprises`), each call failing in turn
 (`tests.emulator.shared.test_failed_calls`).
 """
 

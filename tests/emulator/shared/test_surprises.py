@@ -14,8 +14,8 @@ import pytest
 
 from emulator.shared.surprises import LOST, StatusReply, Surprises
 from hcq.errors import DriverError
-from tools.surprises import amd, nv
-from tools.surprises.row import Row, run
+from tests.support.surprises import amd, nv
+from tests.support.surprises.row import Row, run
 
 if TYPE_CHECKING:
     from types import ModuleType

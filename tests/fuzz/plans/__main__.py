@@ -1,4 +1,4 @@
-"""`python -m tools.search [--device cpu] [--kernel NAME]`: every plan of small kernels against the estimated.
+"""`python -m tests.fuzz.plans [--device cpu] [--kernel NAME]`: plans of small kernels against the estimated.
 
 The exit status is 1 if a plan has other results.
 
@@ -17,8 +17,8 @@ from compiler.plan.choice import brief
 from compiler.targets import arch_for, target_of
 from frontend.tuning.space import Space
 from frontend.tuning.trial import Trial
+from tests.fuzz.plans import exhaustive, small
 from tools.arguments import command, device_name, reported
-from tools.search import exhaustive, small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def check(device: str, names: Sequence[str]) -> Iterator[Checked]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
-    parser = command("tools.search", __doc__)
+    parser = command("tests.fuzz.plans", __doc__)
     parser.add_argument("--device", type=device_name, default="cpu", help="for hcq.open (default: cpu)")
     parser.add_argument("--kernel", choices=small.NAMES, action="append", help="only this one; repeatable")
     parser.add_argument("--json", action="store_true", help="print JSON lines")

@@ -18,7 +18,7 @@ from emulator.nv.machine import open_machine
 from emulator.nv.reports import ChannelError, FindingKind
 from emulator.shared.surprises import LOST, StatusReply
 from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError
-from tools.surprises.row import Row, card
+from tests.support.surprises.row import Row, card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

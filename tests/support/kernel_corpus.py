@@ -1,8 +1,8 @@
 """Record the kernels that tests compile, and compile such a corpus for other targets.
 
-    python -m tools.kernel_corpus record KERNELS -- tests/frontend/test_views.py -q
-    python -m tools.kernel_corpus compile KERNELS gfx1100 gfx942 gfx1201 [--every 10] [--json]
-    python -m tools.kernel_corpus merges KERNELS gfx1100 gfx942 gfx1201 [--every 10] [--json]
+    python -m tests.support.kernel_corpus record KERNELS -- tests/frontend/test_views.py -q
+    python -m tests.support.kernel_corpus compile KERNELS gfx1100 gfx942 gfx1201 [--every 10] [--json]
+    python -m tests.support.kernel_corpus merges KERNELS gfx1100 gfx942 gfx1201 [--every 10] [--json]
 
 `record` runs pytest in this process and adds every new kernel that the compiler looks up to a file, as text,
 one JSON string per line.
@@ -169,7 +169,7 @@ def _count_merges(texts: Sequence[str], archs: Sequence[str], *, json_out: bool)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool and return its exit status."""
-    parser = command("tools.kernel_corpus", __doc__)
+    parser = command("tests.support.kernel_corpus", __doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("record", help="write the kernels that a pytest run compiles")
     one.add_argument("kernels", type=Path, help="the file that gets the kernels")

@@ -1,9 +1,9 @@
-"""Print the driver's messages for first-run mistakes and surprises: `python -m tools.surprises`.
+"""Print the driver's messages for first-run mistakes and surprises: `python -m tests.support.surprises`.
 
 The emulated kernels inject them; no GPU is needed. A message that lacks its cause, evidence or cure is named
 on stderr, and the exit status is 1.
 
-Not here: what a message must have (`tools.surprises.row`). Next: docs/first-run.md.
+Not here: what a message must have (`tests.support.surprises.row`). Next: docs/first-run.md.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from tests.support.surprises import amd, nv
+from tests.support.surprises.row import run
 from tools.arguments import command, reported
-from tools.surprises import amd, nv
-from tools.surprises.row import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the messages, or with --table the rows of the page; return 1 if a message is wrong."""
-    parser = command("tools.surprises", __doc__)
+    parser = command("tests.support.surprises", __doc__)
     parser.add_argument("--device", choices=("nv-emu", "amd-emu"), help="those of one vendor")
     parser.add_argument("names", nargs="*", help="rows, by name; by default all")
     parser.add_argument("--table", action="store_true", help="print the rows of docs/first-run.md instead")

@@ -30,7 +30,7 @@ from emulator.amd.reports import FindingKind, MemoryFault, QueueFault
 from emulator.shared.surprises import LOST, After
 from emulator.simt.engine import Settings
 from hcq.errors import DeviceFault, HcqError, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
-from tools.surprises.row import Row, card
+from tests.support.surprises.row import Row, card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""`python -m tools.torch_models`: models of torchvision and transformers, compiled with `backend="hcq"`.
+"""`python -m tests.oracles.torch_models`: models of torchvision and transformers under `backend="hcq"`.
 
 Each row of `ROWS` is a narrow model with random weights. It runs compiled and without compilation, in
 evaluation; rows with `trains` also take three steps of gradient descent in training mode, with dropout. The
@@ -383,7 +383,7 @@ def _shown(result: Result) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the rows that were asked for; return 0 if all are right."""
-    parser = command("tools.torch_models", __doc__)
+    parser = command("tests.oracles.torch_models", __doc__)
     parser.add_argument("--models", type=some_of(ROWS), default=list(ROWS), help="some of the table")
     parser.add_argument("--device", type=device_name, default="cpu", help="the device that computes")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")

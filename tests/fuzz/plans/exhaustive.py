@@ -1,6 +1,6 @@
 """The choices of an exhaustive search of one kernel: finitely many, of every kind that its planners have.
 
-All of them must compute the same (`tools.search.__main__`).
+All of them must compute the same (`tests.fuzz.plans.__main__`).
 
 Not here: the choices that a search of `BEAM` walks along (`frontend.tuning.space`).
 """
