@@ -16,7 +16,7 @@ Not here: the choice of a line's block (`builder`), and of the lines for an oper
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from hcq.errors import CompileError
@@ -47,79 +47,86 @@ class BundleProducts(NamedTuple):
     right: LoadedFactor
 
 
-SIGNATURES: dict[str, tuple[int, str]] = {
-    # name: (number of sources, -1 for any; what it does)
-    "const": (0, "arg splat to all lanes, or one value a lane when arg is a tuple"),
-    "argument": (0, "pointer argument number arg"),
-    "variable": (0, "integer argument number arg"),
-    "group": (0, "workgroup number along axis arg"),
-    "thread": (0, "thread number in the workgroup along axis arg"),
-    "scratch": (0, "address of private memory: arg = (dtype, count)"),
-    "shared": (0, "address of memory of the workgroup: arg = (dtype, count), and more to tell arrays apart"),
-    "dynamic": (0, "the same, in the shared memory whose size is a number of the launch"),
-    "table": (0, "address of constants: arg = (dtype, values)"),
-    "offset": (2, "pointer + index * size of the dtype arg"),
-    "load": (-1, "pointer [, token]: lanes contiguous values; arg None, or 'aligned' to the whole vector"),
-    "load_masked": (-1, "pointer, mask [, token]: 0 where the mask is false, nothing is read there"),
-    "gather": (-1, "pointer, index vector, mask [, token]"),
-    "load_rows": (-1, "pointer [, token]: a bundle of vectors, arg = the elements from the pointer to each"),
-    "store_rows": (2, "pointer, bundle; arg = the elements from the pointer to each vector"),
-    "store": (2, "pointer, value; arg is the policy: None, 'stream', or 'aligned' to the whole vector"),
-    "store_masked": (3, "pointer, value, mask"),
-    "scatter": (4, "pointer, index vector, value, mask"),
-    "prefetch": (1, "pointer"),
-    "token": (0, "a source of loads of scratch memory that must stay after the stores before it"),
-    "barrier": (0, "waits for all threads of the workgroup; the token of loads that must stay after it"),
-    "exp2": (1, "2 to the power, to 2 ulp, by the device's instruction; a subnormal result may be 0"),
-    "halves": (2, "two float32 that are not negative, rounded to the 16-bit type arg: a word"),
-    "phase": (0, "the scheduler moves nothing across it, so that fewer registers are in use at once"),
-    "matrix": (-1, "operation arg on the words of A, of B, one a register, and the accumulators: new ones"),
-    "copy": (-1, "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),
-    "commit": (0, "makes a group of the copies since the last one"),
-    "wait": (0, "waits until at most arg groups of this thread are in flight"),
-    "fragments": (2, "address of the lane's row, token: four 8 x 8 matrices of 16 bits; arg: transposed"),
-    "publish": (0, "lets matrix operations see what this thread wrote to shared memory"),
-    "issue": (3, "addresses of A and B in shared memory, accumulators: starts the matrix operations arg"),
-    "settle": (1, "the accumulators, when the operations that were started are over"),
-    "exchange": (1, "32 bits of the thread whose number differs by the bit arg[0]; arg[1] threads take part"),
-    "alu": (2, "LLVM's two-operand instruction arg"),
-    "fneg": (1, "flips the sign"),
-    "cmp": (2, "arg is (instruction, predicate); bool result"),
-    "select": (3, "mask, if true, if false"),
-    "call": (-1, "LLVM intrinsic arg, overloaded on the result type"),
-    "convert": (1, "LLVM's cast instruction arg"),
-    "saturate": (1, "float to integer, clamped, NaN is 0; arg is fptosi or fptoui"),
-    "freeze": (1, "any fixed value for an undefined one"),
-    "splat": (1, "one value to all lanes"),
-    "extract": (1, "lane arg"),
-    "vector": (-1, "the sources, single values, one a lane"),
-    "shuffle": (2, "lanes arg of both sources"),
-    "any": (1, "true when any lane is"),
-    "bundle": (-1, "the sources, registers of one type"),
-    "transpose": (1, "bundle of as many vectors as lanes: the first arg rows of the transpose, a bundle"),
-    "row": (1, "register number arg of a bundle"),
-    "repeat": (1, "bundle of the source, arg times"),
-    "alu_rows": (2, "LLVM's two-operand instruction arg on each pair of registers of two bundles"),
-    "products": (-1, "addresses of the factors, bundle [, tokens]: the bundle with the products arg added"),
-    "loop": (2, "first, end; arg is the step; the line is the loop variable; at least one round runs"),
-    "phi": (1, "carried value: the initial one; pairs with the endloop's"),
-    "endloop": (-1, "the loop, then the next value of each phi"),
-    "result": (2, "endloop or endif line's value after it: the loop or branch, the inner value"),
-    "if": (1, "condition"),
-    "endif": (1, "the if"),
-    "join": (3, "the if, value from inside, value otherwise"),
-    "part": (0, "the lines after it, up to the next part, are those of the next arg workgroups"),
+Kind = Literal["value", "read", "effect", "start", "end", "carried", "after"]
+"""What may be done with a line: a `value` is dropped without a user, shared with equal lines and moved out of
+loops; a `read` too, but it stays in its branch; an `effect` stays where it is written. The others are those
+of loops and branches: `start`, `end`, the `carried` values, and the values `after` an end."""
+
+SIGNATURES: dict[str, tuple[int, Kind, str]] = {
+    # name: (number of sources, -1 for any; its kind; what it does)
+    "const": (0, "value", "arg splat to all lanes, or one value a lane when arg is a tuple"),
+    "argument": (0, "value", "pointer argument number arg"),
+    "variable": (0, "value", "integer argument number arg"),
+    "group": (0, "value", "workgroup number along axis arg"),
+    "thread": (0, "value", "thread number in the workgroup along axis arg"),
+    "scratch": (0, "value", "address of private memory: arg = (dtype, count)"),
+    "shared": (0, "value", "the workgroup's memory: arg = (dtype, count), and more to tell arrays apart"),
+    "dynamic": (0, "value", "the same, in the shared memory whose size is a number of the launch"),
+    "table": (0, "value", "address of constants: arg = (dtype, values)"),
+    "offset": (2, "value", "pointer + index * size of the dtype arg"),
+    "load": (-1, "read", "pointer [, token]: contiguous values; arg None, or 'aligned' to the whole vector"),
+    "load_masked": (-1, "read", "pointer, mask [, token]: 0 where the mask is false, nothing is read there"),
+    "gather": (-1, "read", "pointer, index vector, mask [, token]"),
+    "load_rows": (-1, "read", "pointer [, token]: a bundle of vectors, arg = elements from it to each"),
+    "store_rows": (2, "effect", "pointer, bundle; arg = the elements from the pointer to each vector"),
+    "store": (2, "effect", "pointer, value; arg: None, 'stream', or 'aligned' to the whole vector"),
+    "store_masked": (3, "effect", "pointer, value, mask"),
+    "scatter": (4, "effect", "pointer, index vector, value, mask"),
+    "prefetch": (1, "effect", "pointer"),
+    "token": (0, "effect", "a source of loads of scratch memory that must stay after the stores before it"),
+    "barrier": (0, "effect", "waits for all threads of the workgroup; the token of loads that stay after it"),
+    "exp2": (1, "value", "2 to the power, to 2 ulp, by the device's instruction; subnormal results may be 0"),
+    "halves": (2, "value", "two float32 that are not negative, rounded to the 16-bit type arg: a word"),
+    "phase": (0, "effect", "the scheduler moves nothing across it: fewer registers are in use at once"),
+    "matrix": (-1, "value", "operation arg on words of A, of B, one a register, and accumulators: new ones"),
+    "copy": (-1, "effect", "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),
+    "commit": (0, "effect", "makes a group of the copies since the last one"),
+    "wait": (0, "effect", "waits until at most arg groups of this thread are in flight"),
+    "fragments": (2, "read", "address of the lane's row, token: four 8 x 8 matrices of 16 bits; arg: turned"),
+    "publish": (0, "effect", "lets matrix operations see what this thread wrote to shared memory"),
+    "issue": (3, "effect", "addresses of A and B in shared memory, accumulators: starts the operations arg"),
+    "settle": (1, "effect", "the accumulators, when the operations that were started are over"),
+    "exchange": (1, "value", "32 bits of the thread that differs by bit arg[0]; arg[1] threads take part"),
+    "alu": (2, "value", "LLVM's two-operand instruction arg"),
+    "fneg": (1, "value", "flips the sign"),
+    "cmp": (2, "value", "arg is (instruction, predicate); bool result"),
+    "select": (3, "value", "mask, if true, if false"),
+    "call": (-1, "value", "LLVM intrinsic arg, overloaded on the result type"),
+    "convert": (1, "value", "LLVM's cast instruction arg"),
+    "saturate": (1, "value", "float to integer, clamped, NaN is 0; arg is fptosi or fptoui"),
+    "freeze": (1, "value", "any fixed value for an undefined one"),
+    "splat": (1, "value", "one value to all lanes"),
+    "extract": (1, "value", "lane arg"),
+    "vector": (-1, "value", "the sources, single values, one a lane"),
+    "shuffle": (2, "value", "lanes arg of both sources"),
+    "any": (1, "value", "true when any lane is"),
+    "bundle": (-1, "value", "the sources, registers of one type"),
+    "transpose": (1, "value", "bundle of as many vectors as lanes: a bundle of its transpose's arg rows"),
+    "row": (1, "value", "register number arg of a bundle"),
+    "repeat": (1, "value", "bundle of the source, arg times"),
+    "alu_rows": (2, "value", "LLVM's two-operand instruction arg on each pair of registers of two bundles"),
+    "products": (-1, "read", "addresses of factors, bundle [, tokens]: bundle with the products arg added"),
+    "loop": (2, "start", "first, end; arg is the step; the line is the loop variable; it runs at least once"),
+    "phi": (1, "carried", "carried value: the initial one; pairs with the endloop's"),
+    "endloop": (-1, "end", "the loop, then the next value of each phi"),
+    "result": (2, "after", "endloop or endif line's value after it: the loop or branch, the inner value"),
+    "if": (1, "start", "condition"),
+    "endif": (1, "end", "the if"),
+    "join": (3, "after", "the if, value from inside, value otherwise"),
+    "part": (0, "effect", "the lines after it, up to the next part, are those of the next arg workgroups"),
 }
 
-EFFECTS = frozenset((
-    "store", "store_masked", "scatter", "prefetch", "token", "barrier", "copy", "commit", "wait", "publish",
-    "issue", "settle", "phase", "store_rows",
-))  # fmt: skip
-READS = frozenset(("load", "load_masked", "gather", "fragments", "load_rows", "products"))
-_STARTS, _ENDS = frozenset(("loop", "if")), frozenset(("endloop", "endif"))
-_INNER = frozenset(("result", "join"))
+
+def _of_kind(*kinds: Kind) -> frozenset[str]:
+    return frozenset([op for op, (_, kind, _) in SIGNATURES.items() if kind in kinds])
+
+
+EFFECTS, READS, _VALUES = _of_kind("effect"), _of_kind("read"), _of_kind("value")
+_STARTS, _ENDS = _of_kind("start"), _of_kind("end")
+_INNER = _of_kind("after")
 """Operations whose sources are in the scope that ends before them."""
-_KEPT = EFFECTS | _STARTS | _ENDS | {"phi"}
+_KEPT = _of_kind("effect", "start", "end", "carried")
+_ACCESS = "a value of an address that is none itself: its kind in SIGNATURES must be 'read' or 'effect'"
 
 
 class Line:
@@ -224,13 +231,21 @@ def flatten(block: LineBlock) -> list[Line]:
 
 
 def prune(lines: list[Line]) -> list[Line]:
-    """Return the list without the lines that have neither a user nor an effect."""
+    """Return the list without the lines that have neither a user nor an effect.
+
+    Raises `CompileError` for one that has no row, or whose row states neither read nor effect of its address.
+    """
     used: set[Line] = set()
     kept: list[Line] = []
     for line in reversed(lines):
         if line in used or line.op in _KEPT:
             kept.append(line)
             used.update(line.src)
+        elif line.op not in SIGNATURES or (
+            line.op in _VALUES and line.src and line.src[0].dtype is POINTER is not line.dtype
+        ):
+            why = _ACCESS if line.op in SIGNATURES else "unknown operation"
+            raise CompileError(f"linear form, {line.op} without a user: {why}", ast=dump([line]))
     kept.reverse()
     return kept
 
@@ -261,6 +276,7 @@ def _selection(line: Line) -> str:
 def _access(line: Line) -> str:
     pointer = line.src[0]
     return "" if pointer.dtype is POINTER and pointer.lanes == 1 else f"{pointer} is not an address"
+
 
 
 def _conversion(line: Line) -> str:
@@ -314,8 +330,7 @@ _TYPE_RULES: dict[str, Callable[[Line], str]] = {
     "cmp": _comparison,
     "select": _selection,
     **dict.fromkeys(
-        ("load", "load_masked", "gather", "store", "store_masked", "scatter", "offset", "prefetch", "copy",
-         "fragments", "load_rows"),
+        (*READS, "store", "store_masked", "scatter", "offset", "prefetch", "copy"),
         _access,
     ),
     "store_rows": _stored_rows,
@@ -329,7 +344,8 @@ _TYPE_RULES: dict[str, Callable[[Line], str]] = {
 
 
 _CHECKS: dict[str, tuple[int, Callable[[Line], str] | None, int]] = {
-    op: (count, _TYPE_RULES.get(op), (op in _STARTS) - (op in _ENDS)) for op, (count, _) in SIGNATURES.items()
+    op: (count, _TYPE_RULES.get(op), (kind == "start") - (kind == "end"))
+    for op, (count, kind, _) in SIGNATURES.items()
 }
 """Operation -> its number of sources, the check of their types, and the scopes that it opens."""
 
@@ -340,7 +356,8 @@ _UNKNOWN: tuple[int, Callable[[Line], str], int] = (-1, lambda _line: "unknown o
 def verify(lines: list[Line]) -> None:
     """Raise CompileError when a line uses what is not defined above it in an open scope.
 
-    Also when it mixes types, has another number of sources than its operation, or an unknown operation.
+    Also when it mixes types, has another number of sources than its operation, an unknown operation, or an
+    address that its row neither reads nor changes.
     """
     defined: set[Line] = set()
     starts: list[int] = []
@@ -352,8 +369,10 @@ def verify(lines: list[Line]) -> None:
         if not known:
             defined.update([s for s in src if s.op == "const"])  # constants are in no list of lines
             known = defined.issuperset(src)
-        if not (right and known) or (rule is not None and rule(line)):
+        plain = line.op in _VALUES and src and src[0].dtype is POINTER is not line.dtype
+        if not (right and known) or plain or (rule is not None and rule(line)):
             problems = [] if right else [f"{len(src)} sources, expected {count}"]
+            problems += [_ACCESS] if plain else []
             problems += [why] if right and rule is not None and (why := rule(line)) else []
             lost = [] if line.op in _INNER else [s for s in src if s not in defined]
             problems += [f"{s} ({s.op}) is not defined here" for s in lost]

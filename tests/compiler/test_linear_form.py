@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,13 +16,17 @@ from compiler.emit.linear import POINTER
 from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
-from compiler.pipeline import arguments, lower, to_lines
+from compiler.pipeline import arguments, lower, steps, to_lines
 from compiler.plan.proposal import KernelForm
 from compiler.plan.proposers import OF_EVERY_FORM, fastest
 from compiler.rewrite.range_merging import merge_masked_ranges, merge_ranges
 from compiler.targets import target_of
+from compiler.targets.shared.matrix import SharedOperand, SharedProducts
+from compiler.text.llvm_ir import RENDERERS
+from compiler.text.llvm_text import Text
 from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
+from tools.search import small
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp
@@ -100,6 +105,71 @@ def test_unused_lines_are_dropped():
     b = Builder()
     b.line("group", I64, 1, (), 0)
     assert linear.prune(linear.flatten(b.root)) == []
+
+
+@pytest.mark.parametrize("users", [0, 1])
+@pytest.mark.parametrize(("name", "said"), [("exp2", "must be 'read' or 'effect'"), ("copy4", "unknown op")])
+def test_lines_whose_row_does_not_tell_what_they_do_are_refused(name: str, said: str, users: int):
+    """A row that calls a value what takes an address, and no row; with and without a user."""
+    b = Builder()
+    made = b.line(name, dtypes.float32, 1, (b.line("argument", POINTER, 1, (), 0),))
+    if users:
+        b.line("store", dtypes.float32, 1, (b.line("argument", POINTER, 1, (), 1), made))
+    with pytest.raises(CompileError, match=said):
+        linear.verify(linear.prune(linear.flatten(b.root)))
+
+
+def rest() -> list[linear.Line]:
+    """Operations that no small kernel has, for sm_90a."""
+    b = Builder()
+    x, lanes = b.const(dtypes.float32, 1.0), b.const(dtypes.float32, 1.0, 64)
+    shared = next(op for op in target_of("sm_90a").matrix if op.shared)
+    what = SharedProducts(shared, SharedOperand(False, 128), SharedOperand(False, 128), 1)
+    at = b.line("shared", POINTER, 1, (), (dtypes.float16, 64))
+    b.line("variable", I64, 1, (), (0, 1))
+    b.line("table", POINTER, 1, (), (dtypes.float32, (1.0,)))
+    b.line("exp2", dtypes.float32, 1, (x,))
+    b.line("halves", dtypes.uint32, 1, (x, x), dtypes.float16)
+    two = b.line("repeat", dtypes.float32, 1, (x,), 2)
+    b.line("alu_rows", dtypes.float32, 1, (two, two), "fadd")
+    b.line("phase", dtypes.bool, 1)
+    b.line("publish", dtypes.bool, 1)
+    b.line("settle", dtypes.float32, 64, (b.line("issue", dtypes.float32, 64, (at, at, lanes), what),))
+    return linear.flatten(b.root)
+
+
+def test_the_text_of_every_operation_does_no_more_than_its_kind_allows():
+    """A value neither reads nor stores memory, a read stores none: what its text has on any target."""
+    wrong: set[tuple[str, str]] = set()
+    seen: set[str] = set()
+
+    def render(lines: list[linear.Line], _name: str, _counts: object, target: Target, *launch: Any) -> str:
+        text = Text(target.dialect, launch[0])
+        for line in lines:
+            start = len(text.lines)
+            RENDERERS[line.op](text, line)
+            seen.add(line.op)
+            kind = linear.SIGNATURES[line.op][1]
+            for done in text.lines[start:]:
+                stores, reads = _STORES.search(done), _READS.search(done) and line.op != "argument"
+                if (stores and kind != "effect") or (reads and kind not in {"read", "effect"}):
+                    wrong.add((line.op, done))
+        return ""
+
+    x = small.leaf(300)
+    more = (x.sin().cast("int32"), -x, small.product(96, 96, 96, "ab", "float16"))
+    asts = [small.ast_of(name) for name in small.NAMES] + [small.kernel_of(value) for value in more]
+    for arch in ("x86_64-v4", "sm_80", "sm_90a", "gfx1100", "gfx942"):
+        target = replace(target_of(arch), render=render)
+        for ast in asts:
+            steps(ast, target)
+    render(rest(), "", (), target_of("sm_90a"), (1, 1, 1))
+    assert wrong == set()
+    assert set(linear.SIGNATURES) - seen == {"const", "part"}
+
+
+_STORES = re.compile(r"\bstore |call void |sideeffect|\bfence |masked\.(store|scatter)")
+_READS = re.compile(r"= load |masked\.(load|gather)|ldmatrix")
 
 
 def test_dump_shows_loops_by_indentation():
