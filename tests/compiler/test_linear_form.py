@@ -26,7 +26,7 @@ from compiler.text.llvm_ir import RENDERERS
 from compiler.text.llvm_text import Text
 from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
-from tools.search import small
+from tests.fuzz.plans import small
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,14 +20,19 @@ from compiler.plan.choice import StagedChoice
 from compiler.plan.shared_product import strip
 from compiler.targets import target_of
 from compiler.targets.amdgcn import matrix as amd
+from compiler.targets.amdgcn.rows import ROWS as AMD_ROWS
 from compiler.targets.amdgcn.rows import choice_of
+from compiler.targets.host import matrix as host
+from compiler.targets.host.target import LEVELS, MATRIX
 from compiler.targets.nvptx import matrix as nv
+from compiler.targets.nvptx.target import ROWS as NV_ROWS
 from compiler.targets.nvptx.target import ptx
 from compiler.text.llvm_ir import render
 from hcq.errors import CompileError
 from tests.compiler.kernels import load, number, op, reduce, sink, store
 from tests.compiler.test_nvptx import run
 from tools.bank_conflicts import conflicts
+from tests.fuzz.plans import small
 
 F16, BF16, F32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
 INSTRUCTIONS = {
@@ -255,6 +261,44 @@ def test_half_types_use_matrix_operations_and_spill_nothing(arch, dtype):
     else:
         assert ".vgpr_spill_count: 0" in text
         assert ".private_segment_fixed_size: 0" in text
+
+
+def test_every_row_of_matrix_operations_is_used_by_a_product():
+    """On each architecture, each of its rows; and each row of the tables on some architecture."""
+    tables = (*amd.OPERATIONS.values(), nv.OPERATIONS, *nv.GROUPED.values())
+    rows = {op for ops in tables for op in ops} | {op for ops in MATRIX[64].values() for op in ops}
+    rows |= {op for ops in MATRIX[16].values() for op in ops}
+    kinds = ["float16", "bfloat16", "int8", "uint8", "int16"]
+    asts = [small.kernel_of(small.product(64, 64, 64, "ab", kind)) for kind in kinds]
+    asts += [product(n, n, n, "ab", kind) for n in (1024, 4096) for kind in (F16, BF16)]
+    used: set[object] = set()
+    for arch in (*NV_ROWS, *AMD_ROWS, *LEVELS):
+        target = replace(target_of(arch), render=lambda *_: "")
+        lines = [line for ast in asts for line in steps(ast, target).lines if line.op in {"matrix", "issue"}]
+        named = {line.arg.op if line.op == "issue" else line.arg for line in lines}
+        assert {op.name for op in named} == {op.name for op in target.matrix}, arch
+        used.update(target.matrix)
+    assert used == rows
+
+
+MFMA, MMA, GROUP = amd.OPERATIONS["mfma"][0], nv.OPERATIONS[0], nv.GROUPED["sm_90a"][0]
+REFUSED = {
+    "bytes on a GPU": ("gfx942", replace(MFMA, dtype=dtypes.int8, total=dtypes.int32), "sums of float32"),
+    "float32 on a GPU": ("gfx942", replace(MFMA, dtype=F32), "float16 or bfloat16"),
+    "two types on a GPU": ("gfx1100", replace(MFMA, other=BF16), "operands of one type"),
+    "a second row": ("sm_80", replace(MMA, name="mma.sync.m16n8k8.f16"), f"saw {MMA.name} before it"),
+    "no copies": ("gfx1100", GROUP, "copies of 16 bytes"),
+    "two words": ("x86_64-znver4", replace(host.SHORT, shape=(1, 16, 4)), "k values in 32 bits"),
+    "wide sums": ("x86_64-znver4", replace(host.BF16, dtype=F16, total=dtypes.float64), "float32"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_row_that_no_plan_would_use_is_refused_with_the_rule(what: str):
+    arch, row, rule = REFUSED[what]
+    target = target_of(arch)
+    with pytest.raises(CompileError, match=rf"{re.escape(row.name)} of {row.dtype.name}.* wanted .*({rule})"):
+        replace(target, matrix=(*target.matrix, row))
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201"])

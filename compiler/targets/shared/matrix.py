@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from compiler.dtype import dtypes
+from compiler.dtype import HALF, dtypes
+from hcq.errors import CompileError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +112,28 @@ class MatrixOp:
     def depth(self) -> int:
         """The number of words along k."""
         return self.shape[2] * self.dtype.itemsize // 4
+
+
+def check_rows(ops: Sequence[MatrixOp], warp: int, async_bytes: int) -> None:
+    """Raise `CompileError` for a row that no plan of a target would ever use, with the rule that it breaks.
+
+    `warp` and `async_bytes` are those of the target; a host has a warp of 1.
+    """
+    for op in ops:
+        alike = [o for o in ops if not o.shared and (o.dtype, o.other) == (op.dtype, op.other)]
+        sums, rule = dtypes.float32 if op.dtype.is_float else dtypes.int32, ""
+        half = op.dtype in HALF and op.other is None and op.total is dtypes.float32
+        if warp > 1 and not half:
+            rule = "operands of one type, float16 or bfloat16, and sums of float32 (plan.matrix_product)"
+        elif warp == 1 and not (op.total is sums and op.dtype.itemsize * op.shape[2] == 4):
+            rule = f"k values in 32 bits, and sums of {sums.name} (rewrite.packed_dot)"
+        elif op.shared and not (async_bytes == 2 * PIECE and alike and alike[0].rows):
+            rule = "copies of 16 bytes, and an operation of a warp on the same type that has `rows`"
+        elif not op.shared and alike[0] is not op:
+            rule = f"one operation for each type, saw {alike[0].name} before it; remove one"
+        if rule:
+            row = f"{op.name} of {op.dtype.name} with sums of {op.total.name}"
+            raise CompileError(f"no plan uses the matrix operation {row}: wanted {rule}")
 
 
 def places(digits: Sequence[Digit], adjacent: int) -> tuple[dict[Digit, int], int, int]:

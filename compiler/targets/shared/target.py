@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from compiler.targets.shared.matrix import check_rows
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -81,3 +83,7 @@ class Target:
     """(text of `render`, machine, optimisation level) -> the image's code."""
     memory: Callable[[bytes, str], tuple[int, int]] = unknown_memory
     """(code, kernel name) -> `KernelImage.shared_bytes` and `scratch_bytes`."""
+
+    def __post_init__(self) -> None:
+        """Raise `CompileError` for a matrix operation that `check_rows` refuses."""
+        check_rows(self.matrix, self.warp, self.async_bytes)
