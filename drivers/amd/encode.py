@@ -30,8 +30,15 @@ from hcq.params import Word
 from hcq.pushbuffer import PushBuffer
 
 _LOW: Final = 0xFFFF_FFFF
-_ACCESSES: Final = frozenset({neutral.Exec, neutral.Copy, neutral.Fill, neutral.Write})
-"""Commands that access memory through the caches."""
+
+
+class _Accesses(dict[type[Command], bool]):
+    """Class of a command -> whether it declares that it reads or writes memory, other than words it runs."""
+
+    def __missing__(self, kind: type[Command]) -> bool:
+        own = kind.touches is not Command.touches
+        found = self[kind] = own or any(part.access != "x" for part in kind.memory)
+        return found
 
 
 class Pm4Encoder:
@@ -75,6 +82,7 @@ class Pm4Encoder:
             neutral.Indirect: self._indirect,
         }
         """Command -> the method that appends its words."""
+        self._accesses = _Accesses()
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
@@ -83,7 +91,7 @@ class Pm4Encoder:
         first, launch = commands[0].__class__ if commands else neutral.Wait, -1
         if first is neutral.Exec and self._launches_acquire:
             launch = len(out.words)
-        elif first is not neutral.Wait and any(command.__class__ in _ACCESSES for command in commands):
+        elif first is not neutral.Wait and any(self._accesses[command.__class__] for command in commands):
             out.words += self.words.acquire_system
         for command in commands:
             table[command.__class__](command, out)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from drivers.amd import decode
 from drivers.amd.encode import Pm4Encoder
-from hcq.commands import Barrier, Copy, Fill, Scope, SetSignal, Timestamp, Wait, Write
+from hcq.commands import Barrier, Command, Copy, Fill, Range, Scope, SetSignal, Timestamp, Touch, Wait, Write
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.graph import Graph
@@ -20,8 +21,6 @@ from tools.bringup.amd.kernels import image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from hcq.commands import Command
 
 HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 
@@ -86,3 +85,42 @@ def test_words_that_access_memory_begin_with_an_acquire_of_all_caches(arch: str)
             assert acquires(arch, Wait(signal, 1), one).count(everything) == 1
         assert everything not in acquires(arch, SetSignal(signal, 1), Barrier(Scope.DEVICE))
         assert acquires(arch) == []
+
+
+@dataclass(slots=True)
+class Increment(Command):
+    """A command that no encoder names: only its declaration tells that it accesses memory."""
+
+    memory = (Range("dst", "rw", "nbytes", align=8, verb="increment"),)
+
+    dst: Param
+    nbytes: int = 8
+
+
+@dataclass(slots=True)
+class Read(Command):
+    """The same, by a `touches` of its own."""
+
+    src: Param
+
+    def touches(self) -> list[Touch]:
+        return [Touch(self.src, "r", 8)]
+
+
+@dataclass(slots=True)
+class Run(Command):
+    """Words that the queue runs are no access through its caches."""
+
+    memory = (Range("src", "x"),)
+
+    src: Param
+
+
+@pytest.mark.parametrize(("one", "acquired"), [(Increment, 1), (Read, 1), (Run, 0)])
+def test_commands_are_preceded_by_an_acquire_where_they_declare_memory(one: Any, acquired: int):
+    rig, out = Rig("gfx1100"), PushBuffer(32, NoMemory())
+    encoder = Pm4Encoder(rig.context())
+    encoder.table[one] = lambda _command, _out: None
+    encoder.encode([Barrier(Scope.QUEUE), one(Param("a"))], out)
+    names = [p.name for p in decode.pm4_packets(out.words, int(rig.target.generation))]
+    assert names.count("ACQUIRE_MEM") == acquired
