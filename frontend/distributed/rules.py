@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from compiler.ir.ops import Ops
+from compiler.ir.ops import ELEMENTWISE, Ops
 from frontend.distributed.layout import TensorLayout
 from frontend.distributed.parts import Value
 from frontend.evaluation.expr import (
@@ -196,15 +196,12 @@ _MOVES: Final[dict[str, Any]] = {
     SEGMENT_SUM: _along,
     LAST_INDEX: lambda *_: None,
 }
-_ELEMENTWISE: Final = (
-    *("NEG", "ABS", "RECIP", "SQRT", "EXP", "EXP2", "LOG", "LOG2", "EXPM1", "LOG1P", "SIN", "COS", "TANH"),
-    *("FLOOR", "CEIL", "TRUNC", "ROUND", "NOT", "CAST", "BITCAST", "ADD", "SUB", "MUL", "DIV", "FLOORDIV"),
-    *("MOD", "FMOD", "POW", "COPYSIGN", "MAX", "MIN", "AND", "OR", "XOR", "SHL", "SHR", "LT", "EQ", "NE"),
-    *("WHERE", "WITHIN", "CONTIGUOUS", ERF, LIMIT),
-)
 PENDING: Final = (_reduce, _permute, _reshape)
 """Rules that take a pending source; other operations get it whole."""
-RULES: Final[dict[str, Any]] = {**dict.fromkeys(_ELEMENTWISE, _elementwise), **_MOVES}
+RULES: Final[dict[str, Any]] = {
+    **dict.fromkeys((*ELEMENTWISE, Ops.CONTIGUOUS, ERF, LIMIT), _elementwise),
+    **_MOVES,
+}
 """Operation -> its rule, called as rule(rules, expression, sources) with a divided source.
 
 None from a rule: the sources are made whole.
