@@ -206,8 +206,8 @@ class Compute:
     def _judge(self, method: M, value: int) -> None:
         """Refuse data that the method does not accept, and methods that are not emulated."""
         data = self.methods[method].data
-        generation = self._run.gpu.profile.generation
-        if method is M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C and generation.qmd == "V04":
+        profile = self._run.gpu.profile
+        if method is M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C and profile.generation.qmd == "V04":
             value &= ~layout.NON_THROTTLED_C_COUNTS_HOPPER
         if quirk := self._run.machine.rejections.refuses("method", method, value, self._registers):
             raise self.error(f"{method.name} {value:#x} (quirk {quirk})")
@@ -216,9 +216,9 @@ class Compute:
             raise self.error(f"{method.name} {value:#x}: {violations[0]}")
         if value and method in _ZERO_DATA:
             raise self.error(f"{method.name} takes 0, not {value:#x}", _ZERO_DATA[method])
-        wanted = generation.sm_version  # as the three values in nv.md 3.4 are
+        wanted = profile.chip.sm_versions[0]  # as the three values in nv.md 3.4 are
         if method is M.SET_SPA_VERSION and value != wanted:
-            raise self.error(f"SET_SPA_VERSION {value:#x}: class {self.cls:#x} has {wanted:#x}")
+            raise self.error(f"SET_SPA_VERSION {value:#x}: {profile.name} has {wanted:#x}")
         if method in _NOT_EMULATED:
             raise self.error(f"{method.name} is not emulated", FindingKind.UNSUPPORTED)
 

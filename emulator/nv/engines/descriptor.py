@@ -284,7 +284,7 @@ def _judge(profile: Profile, qmd: Any, version: str) -> None:
         raise launch_error(
             "the descriptor launches no grid: wanted QMD_TYPE GRID_CTA or GRID_GPC_CGA, or IS_QUEUE 0"
         )
-    wanted = sass_version(profile.generation.sm_version)
+    wanted = sass_version(profile.chip.sm_versions[0])
     if qmd.SASS_VERSION not in (0, wanted):
         raise launch_error(f"SASS_VERSION {qmd.SASS_VERSION:#x} is not {wanted:#x}")
 

@@ -162,7 +162,7 @@ def _gr_info(call: ControlCall[Subdevice]) -> None:
     one = call.target.gpu.profile
     known = {
         GrInfo.SHADER_PIPE_COUNT: one.gpcs,
-        GrInfo.SM_VERSION: one.generation.sm_version,
+        GrInfo.SM_VERSION: one.chip.sm_versions[0],
         GrInfo.MAX_WARPS_PER_SM: MAX_WARPS_PER_SM,
         GrInfo.LITTER_NUM_GPCS: one.gpcs,
         GrInfo.LITTER_NUM_TPC_PER_GPC: one.tpcs_per_gpc,

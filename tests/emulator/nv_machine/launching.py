@@ -95,7 +95,7 @@ E: mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; st.global.u32 [%d0], %r2; re
 """
 SPIN = ".visible .entry spin(.param .u64 at) {\nL: bra L;\n}\n"
 TRAP = ".visible .entry stop(.param .u64 at) { trap; ret; }\n"
-ARCHES = {"sm_80": "sm_80", "sm_90": "sm_90a", "sm_120": "sm_120a"}
+ARCHES = {"sm_80": "sm_80", "sm_86": "sm_86", "sm_90": "sm_90a", "sm_120": "sm_120a"}
 
 
 @functools.cache

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from drivers.kernel import address_of
+from drivers.nv.layouts import controls as ctl
 from drivers.nv.layouts import rm, rm_classes
+from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.controls import Control, GrInfo
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
@@ -245,3 +250,18 @@ def test_a_copy_onto_itself_is_remarked_on_once(up: Client) -> None:
     assert bytes(memory.view[0:4]) == b"abcd"
     (text,) = lint(up)
     assert "to itself" in text
+
+
+def test_a_sibling_of_a_generation_has_its_own_sm_version(make: Callable[..., Client]) -> None:
+    """sm_87 is of the generation of sm_86: its descriptors, its methods and its information differ."""
+    client = make("sm_86").up()
+    launcher, code, memory = launcher_of(client, STORE)
+    client.card.profile = replace(client.card.profile, name="sm_87")
+    params = struct.pack("<QI", memory.va, 5)
+    launcher.ring.push(method(1, M.SET_SPA_VERSION, 0x807), ring=False)
+    launcher.run(code, "store", params, SASS_VERSION=0x87)
+    pair = bytearray(ctl.NV2080_CTRL_GR_INFO(index=GrInfo.SM_VERSION).to_bytes())
+    where = {"grInfoListSize": 1, "grInfoList": address_of(pair)}
+    client.control(client.subdevice, Control.NV2080_CTRL_CMD_GR_GET_INFO, **where)
+    assert ctl.NV2080_CTRL_GR_INFO.from_bytes(pair).data == 0x807
+    assert "SASS_VERSION 0x86 is not 0x87" in launcher.fails(code, "store", params, SASS_VERSION=0x86)

@@ -193,7 +193,7 @@ COMPUTE = {
         "pitch-linear", UNSUPPORTED),
     "an upload before its size": (method(1, M.LAUNCH_DMA, 0x41), "before LINE_COUNT", METHOD),
     "the version of another architecture": (method(1, M.SET_SPA_VERSION, 0x806),
-        "SET_SPA_VERSION 0x806: class 0xcbc0 has 0x900", METHOD),
+        "SET_SPA_VERSION 0x806: sm_90 has 0x900", METHOD),
     "data for INVALIDATE_SKED_CACHES": (method(1, M.INVALIDATE_SKED_CACHES, 1), "takes 0", METHOD),
     "data for a texture cache": (method(1, M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI, 1), "takes 0",
         UNSUPPORTED),
