@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 import hcq
 from compiler.pipeline import planned
-from compiler.plan.choice import brief
 from compiler.targets import target_of
 from frontend.tuning.space import Space
 from frontend.tuning.trial import Trial
-from tests import oracle
 from tests.fuzz.plans import exhaustive, small
-
-if TYPE_CHECKING:
-    from compiler.plan.proposal import Proposal
+from tests.fuzz.plans.__main__ import check, wrong_plans
 
 STRIDE = {"cpu": 9, "nv-emu": 40, "amd-emu": 40}
 """One plan of so many is run here; `python -m tests.fuzz.plans` runs all."""
-
-ROUNDED = 4.0
-"""Units in the last place of the largest result that NumPy's own functions may be off."""
-
-
-def _wrong(trial: Trial, wanted: dict[int, bytes], candidates: list[Proposal]) -> list[str]:
-    """Return the plans whose results differ from the oracle's."""
-    out = []
-    for candidate in candidates:
-        difference = trial.difference(wanted, trial.results(trial.load(candidate.choice)), least=ROUNDED)
-        if difference:
-            out.append(f"{brief(candidate.choice)}: {difference}")
-    return out
 
 
 def _check(device: hcq.Device, name: str, number: int) -> None:
     ast = small.ast_of(name)
     space = Space(ast, target_of(device.info.arch))
     trial = Trial(device, ast)
-    memory = trial.inputs()
-    oracle.run_kernel(ast, memory)
-    wanted = {slot: memory[slot].tobytes() for slot in trial.stored}
     stride = STRIDE[device.info.driver]
     every = exhaustive.every(space)
     moves = space.moves(every[0].choice)
-    assert not _wrong(trial, wanted, every[number % stride :: stride] + moves[number % stride :: stride])
+    assert not wrong_plans(trial, every[number % stride :: stride] + moves[number % stride :: stride])
     trial.close()
 
 
@@ -63,6 +41,13 @@ def test_plans_of_the_search_are_right_on_the_host(number: int) -> None:
 def test_plans_of_the_search_are_right_on_emulated_gpus(name: str, driver: str) -> None:
     with hcq.open(driver) as device:
         _check(device, name, small.NAMES.index(name))
+
+
+def test_plans_that_all_differ_from_numpy_alike_are_all_named() -> None:
+    (found,) = check("cpu", ["transpose"], lambda _ast, _memory: None)
+    assert len(found.wrong) == found.plans > 1
+    (found,) = check("cpu", ["transpose"])
+    assert not found.wrong
 
 
 @pytest.mark.parametrize("name", ["transpose", "norm", "thin", "window", "half", small.IN_PLACE])

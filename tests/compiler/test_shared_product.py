@@ -31,8 +31,8 @@ from compiler.text.llvm_ir import render
 from hcq.errors import CompileError
 from tests.compiler.kernels import load, number, op, reduce, sink, store
 from tests.compiler.test_nvptx import run
-from tools.bank_conflicts import conflicts
 from tests.fuzz.plans import small
+from tools.bank_conflicts import conflicts
 
 F16, BF16, F32 = dtypes.float16, dtypes.bfloat16, dtypes.float32
 INSTRUCTIONS = {

@@ -2,7 +2,7 @@
 
 Each is a function that returns a pending tensor, whose last kernel is meant.
 
-Not here: the runs (`__main__`). tests/compiler/test_search_plans.py compares the results with NumPy's.
+Not here: the runs (`__main__`).
 """
 
 from __future__ import annotations
