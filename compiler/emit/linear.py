@@ -16,13 +16,11 @@ Not here: the choice of a line's block (`builder`), and of the lines for an oper
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from compiler.dtype import DType, dtypes
 from hcq.errors import CompileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 POINTER = DType("pointer", 64, "uint", 8, None)
 """The dtype of address registers."""
@@ -51,82 +49,6 @@ Kind = Literal["value", "read", "effect", "start", "end", "carried", "after"]
 """What may be done with a line: a `value` is dropped without a user, shared with equal lines and moved out of
 loops; a `read` too, but it stays in its branch; an `effect` stays where it is written. The others are those
 of loops and branches: `start`, `end`, the `carried` values, and the values `after` an end."""
-
-SIGNATURES: dict[str, tuple[int, Kind, str]] = {
-    # name: (number of sources, -1 for any; its kind; what it does)
-    "const": (0, "value", "arg splat to all lanes, or one value a lane when arg is a tuple"),
-    "argument": (0, "value", "pointer argument number arg"),
-    "variable": (0, "value", "integer argument number arg"),
-    "group": (0, "value", "workgroup number along axis arg"),
-    "thread": (0, "value", "thread number in the workgroup along axis arg"),
-    "scratch": (0, "value", "address of private memory: arg = (dtype, count)"),
-    "shared": (0, "value", "the workgroup's memory: arg = (dtype, count), and more to tell arrays apart"),
-    "dynamic": (0, "value", "the same, in the shared memory whose size is a number of the launch"),
-    "table": (0, "value", "address of constants: arg = (dtype, values)"),
-    "offset": (2, "value", "pointer + index * size of the dtype arg"),
-    "load": (-1, "read", "pointer [, token]: contiguous values; arg None, or 'aligned' to the whole vector"),
-    "load_masked": (-1, "read", "pointer, mask [, token]: 0 where the mask is false, nothing is read there"),
-    "gather": (-1, "read", "pointer, index vector, mask [, token]"),
-    "load_rows": (-1, "read", "pointer [, token]: a bundle of vectors, arg = elements from it to each"),
-    "store_rows": (2, "effect", "pointer, bundle; arg = the elements from the pointer to each vector"),
-    "store": (2, "effect", "pointer, value; arg: None, 'stream', or 'aligned' to the whole vector"),
-    "store_masked": (3, "effect", "pointer, value, mask"),
-    "scatter": (4, "effect", "pointer, index vector, value, mask"),
-    "prefetch": (1, "effect", "pointer"),
-    "token": (0, "effect", "a source of loads of scratch memory that must stay after the stores before it"),
-    "barrier": (0, "effect", "waits for all threads of the workgroup; the token of loads that stay after it"),
-    "exp2": (1, "value", "2 to the power, to 2 ulp, by the device's instruction; subnormal results may be 0"),
-    "halves": (2, "value", "two float32 that are not negative, rounded to the 16-bit type arg: a word"),
-    "phase": (0, "effect", "the scheduler moves nothing across it: fewer registers are in use at once"),
-    "matrix": (-1, "value", "operation arg on words of A, of B, one a register, and accumulators: new ones"),
-    "copy": (-1, "effect", "shared address, global address [, bytes to read]: starts the copy of 16 bytes"),
-    "commit": (0, "effect", "makes a group of the copies since the last one"),
-    "wait": (0, "effect", "waits until at most arg groups of this thread are in flight"),
-    "fragments": (2, "read", "address of the lane's row, token: four 8 x 8 matrices of 16 bits; arg: turned"),
-    "publish": (0, "effect", "lets matrix operations see what this thread wrote to shared memory"),
-    "issue": (3, "effect", "addresses of A and B in shared memory, accumulators: starts the operations arg"),
-    "settle": (1, "effect", "the accumulators, when the operations that were started are over"),
-    "exchange": (1, "value", "32 bits of the thread that differs by bit arg[0]; arg[1] threads take part"),
-    "alu": (2, "value", "LLVM's two-operand instruction arg"),
-    "fneg": (1, "value", "flips the sign"),
-    "cmp": (2, "value", "arg is (instruction, predicate); bool result"),
-    "select": (3, "value", "mask, if true, if false"),
-    "call": (-1, "value", "LLVM intrinsic arg, overloaded on the result type"),
-    "convert": (1, "value", "LLVM's cast instruction arg"),
-    "saturate": (1, "value", "float to integer, clamped, NaN is 0; arg is fptosi or fptoui"),
-    "freeze": (1, "value", "any fixed value for an undefined one"),
-    "splat": (1, "value", "one value to all lanes"),
-    "extract": (1, "value", "lane arg"),
-    "vector": (-1, "value", "the sources, single values, one a lane"),
-    "shuffle": (2, "value", "lanes arg of both sources"),
-    "any": (1, "value", "true when any lane is"),
-    "bundle": (-1, "value", "the sources, registers of one type"),
-    "transpose": (1, "value", "bundle of as many vectors as lanes: a bundle of its transpose's arg rows"),
-    "row": (1, "value", "register number arg of a bundle"),
-    "repeat": (1, "value", "bundle of the source, arg times"),
-    "alu_rows": (2, "value", "LLVM's two-operand instruction arg on each pair of registers of two bundles"),
-    "products": (-1, "read", "addresses of factors, bundle [, tokens]: bundle with the products arg added"),
-    "loop": (2, "start", "first, end; arg is the step; the line is the loop variable; it runs at least once"),
-    "phi": (1, "carried", "carried value: the initial one; pairs with the endloop's"),
-    "endloop": (-1, "end", "the loop, then the next value of each phi"),
-    "result": (2, "after", "endloop or endif line's value after it: the loop or branch, the inner value"),
-    "if": (1, "start", "condition"),
-    "endif": (1, "end", "the if"),
-    "join": (3, "after", "the if, value from inside, value otherwise"),
-    "part": (0, "effect", "the lines after it, up to the next part, are those of the next arg workgroups"),
-}
-
-
-def _of_kind(*kinds: Kind) -> frozenset[str]:
-    return frozenset([op for op, (_, kind, _) in SIGNATURES.items() if kind in kinds])
-
-
-EFFECTS, READS, _VALUES = _of_kind("effect"), _of_kind("read"), _of_kind("value")
-_STARTS, _ENDS = _of_kind("start"), _of_kind("end")
-_INNER = _of_kind("after")
-"""Operations whose sources are in the scope that ends before them."""
-_KEPT = _of_kind("effect", "start", "end", "carried")
-_ACCESS = "a value of an address that is none itself: its kind in SIGNATURES must be 'read' or 'effect'"
 
 
 class Line:
@@ -242,7 +164,7 @@ def prune(lines: list[Line]) -> list[Line]:
             kept.append(line)
             used.update(line.src)
         elif line.op not in SIGNATURES or (
-            line.op in _VALUES and line.src and line.src[0].dtype is POINTER is not line.dtype
+            SIGNATURES[line.op][1] == "value" and line.src and line.src[0].dtype is POINTER is not line.dtype
         ):
             why = _ACCESS if line.op in SIGNATURES else "unknown operation"
             raise CompileError(f"linear form, {line.op} without a user: {why}", ast=dump([line]))
@@ -325,32 +247,82 @@ def _products(line: Line) -> str:
     return "" if fits else f"factors have one lane or {line.lanes}"
 
 
-_TYPE_RULES: dict[str, Callable[[Line], str]] = {
-    **dict.fromkeys(("alu", "fneg", "call", "freeze", "exchange", "bundle", "repeat"), _same),
-    "cmp": _comparison,
-    "select": _selection,
-    **dict.fromkeys(
-        (*READS, "store", "store_masked", "scatter", "offset", "prefetch", "copy"),
-        _access,
-    ),
-    "store_rows": _stored_rows,
-    "transpose": _square,
-    "row": _row,
-    "alu_rows": _same_rows,
-    "products": _products,
-    **dict.fromkeys(("convert", "saturate"), _conversion),
-}  # fmt: skip
-"""Operation -> what is wrong with the types of a line with the right number of sources; "" if nothing."""
+Rule = Callable[[Line], str]
+"""What is wrong with the types of a line with the right number of sources; "" if nothing."""
 
-
-_CHECKS: dict[str, tuple[int, Callable[[Line], str] | None, int]] = {
-    op: (count, _TYPE_RULES.get(op), (kind == "start") - (kind == "end"))
-    for op, (count, kind, _) in SIGNATURES.items()
+SIGNATURES: dict[str, tuple[int, Kind, Rule | None, str]] = {
+    # name: (number of sources, -1 for any; its kind; its Rule; what it does)
+    "const": (0, "value", None, "arg splat to all lanes, or one value a lane when arg is a tuple"),
+    "argument": (0, "value", None, "pointer argument number arg"),
+    "variable": (0, "value", None, "integer argument number arg"),
+    "group": (0, "value", None, "workgroup number along axis arg"),
+    "thread": (0, "value", None, "thread number in the workgroup along axis arg"),
+    "scratch": (0, "value", None, "address of private memory: arg = (dtype, count)"),
+    "shared": (0, "value", None, "the workgroup's memory: arg = (dtype, count), and what tells it apart"),
+    "dynamic": (0, "value", None, "the same, in shared memory whose size is a number of the launch"),
+    "table": (0, "value", None, "address of constants: arg = (dtype, values)"),
+    "offset": (2, "value", _access, "pointer + index * size of the dtype arg"),
+    "load": (-1, "read", _access, "pointer [, token]: contiguous; arg None, or 'aligned' to the vector"),
+    "load_masked": (-1, "read", _access, "pointer, mask [, token]: 0, and nothing read, where it is false"),
+    "gather": (-1, "read", _access, "pointer, index vector, mask [, token]"),
+    "load_rows": (-1, "read", _access, "pointer [, token]: vectors, arg = elements from the pointer to each"),
+    "store_rows": (2, "effect", _stored_rows, "pointer, bundle; arg = elements from the pointer to each"),
+    "store": (2, "effect", _access, "pointer, value; arg: None, 'stream', or 'aligned' to the vector"),
+    "store_masked": (3, "effect", _access, "pointer, value, mask"),
+    "scatter": (4, "effect", _access, "pointer, index vector, value, mask"),
+    "prefetch": (1, "effect", _access, "pointer"),
+    "token": (0, "effect", None, "a source of loads of scratch memory that stay after the stores before it"),
+    "barrier": (0, "effect", None, "waits for all threads of the workgroup; the token of loads after it"),
+    "exp2": (1, "value", None, "2 to the power, to 2 ulp, by an instruction; subnormal results may be 0"),
+    "halves": (2, "value", None, "two float32, not negative, rounded to the 16-bit type arg: a word"),
+    "phase": (0, "effect", None, "the scheduler moves nothing across it: fewer registers are in use"),
+    "matrix": (-1, "value", None, "operation arg on words of A, of B, and accumulators: new ones"),
+    "copy": (-1, "effect", _access, "shared address, global address [, bytes]: starts the copy of 16 bytes"),
+    "commit": (0, "effect", None, "makes a group of the copies since the last one"),
+    "wait": (0, "effect", None, "waits until at most arg groups of this thread are in flight"),
+    "fragments": (2, "read", _access, "address of a row, token: four 8 x 8 matrices of 16 bits; arg: turned"),
+    "publish": (0, "effect", None, "lets matrix operations see what this thread wrote to shared memory"),
+    "issue": (3, "effect", None, "shared addresses of A and B, accumulators: starts the operations arg"),
+    "settle": (1, "effect", None, "the accumulators, when the operations that were started are over"),
+    "exchange": (1, "value", _same, "32 bits of the thread that differs by bit arg[0], of arg[1] threads"),
+    "alu": (2, "value", _same, "LLVM's two-operand instruction arg"),
+    "fneg": (1, "value", _same, "flips the sign"),
+    "cmp": (2, "value", _comparison, "arg is (instruction, predicate); bool result"),
+    "select": (3, "value", _selection, "mask, if true, if false"),
+    "call": (-1, "value", _same, "LLVM intrinsic arg, overloaded on the result type"),
+    "convert": (1, "value", _conversion, "LLVM's cast instruction arg"),
+    "saturate": (1, "value", _conversion, "float to integer, clamped, NaN is 0; arg is fptosi or fptoui"),
+    "freeze": (1, "value", _same, "any fixed value for an undefined one"),
+    "splat": (1, "value", None, "one value to all lanes"),
+    "extract": (1, "value", None, "lane arg"),
+    "vector": (-1, "value", None, "the sources, single values, one a lane"),
+    "shuffle": (2, "value", None, "lanes arg of both sources"),
+    "any": (1, "value", None, "true when any lane is"),
+    "bundle": (-1, "value", _same, "the sources, registers of one type"),
+    "transpose": (1, "value", _square, "bundle of as many vectors as lanes: arg rows of its transpose"),
+    "row": (1, "value", _row, "register number arg of a bundle"),
+    "repeat": (1, "value", _same, "bundle of the source, arg times"),
+    "alu_rows": (2, "value", _same_rows, "LLVM's two-operand instruction arg on each pair of two bundles"),
+    "products": (-1, "read", _products, "addresses, bundle [, tokens]: with the products arg added"),
+    "loop": (2, "start", None, "first, end; arg is the step; the line is the variable; runs once or more"),
+    "phi": (1, "carried", None, "carried value: the initial one; pairs with the endloop's"),
+    "endloop": (-1, "end", None, "the loop, then the next value of each phi"),
+    "result": (2, "after", None, "value after an endloop or endif: the loop or branch, the inner value"),
+    "if": (1, "start", None, "condition"),
+    "endif": (1, "end", None, "the if"),
+    "join": (3, "after", None, "the if, value from inside, value otherwise"),
+    "part": (0, "effect", None, "the lines after it, up to the next, are those of arg workgroups"),
 }
-"""Operation -> its number of sources, the check of their types, and the scopes that it opens."""
 
 
-_UNKNOWN: tuple[int, Callable[[Line], str], int] = (-1, lambda _line: "unknown operation", 0)
+def _of_kind(*kinds: Kind) -> frozenset[str]:
+    return frozenset([op for op, (_, kind, *_) in SIGNATURES.items() if kind in kinds])
+
+
+EFFECTS, READS = _of_kind("effect"), _of_kind("read")
+_KEPT = _of_kind("effect", "start", "end", "carried")
+_ACCESS = "a value of an address that is none itself: its kind in SIGNATURES must be 'read' or 'effect'"
+_UNKNOWN: tuple[int, Kind, Rule, str] = (-1, "effect", lambda _line: "unknown operation", "")
 
 
 def verify(lines: list[Line]) -> None:
@@ -363,24 +335,24 @@ def verify(lines: list[Line]) -> None:
     starts: list[int] = []
     for position, line in enumerate(lines):
         src = line.src
-        count, rule, opens = _CHECKS.get(line.op, _UNKNOWN)
+        count, kind, rule, _ = SIGNATURES.get(line.op, _UNKNOWN)
         right = count == len(src) or count < 0
-        known = defined.issuperset(src) or line.op in _INNER
+        known = kind == "after" or defined.issuperset(src)  # values after an end are of the scope before it
         if not known:
             defined.update([s for s in src if s.op == "const"])  # constants are in no list of lines
             known = defined.issuperset(src)
-        plain = line.op in _VALUES and src and src[0].dtype is POINTER is not line.dtype
+        plain = kind == "value" and src and src[0].dtype is POINTER is not line.dtype
         if not (right and known) or plain or (rule is not None and rule(line)):
             problems = [] if right else [f"{len(src)} sources, expected {count}"]
             problems += [_ACCESS] if plain else []
             problems += [why] if right and rule is not None and (why := rule(line)) else []
-            lost = [] if line.op in _INNER else [s for s in src if s not in defined]
+            lost = [] if kind == "after" else [s for s in src if s not in defined]
             problems += [f"{s} ({s.op}) is not defined here" for s in lost]
             above = dump(lines[: position + 1])
             raise CompileError(f"linear form, line {position}: {'; '.join(problems)}", ast=above)
-        if opens > 0:
+        if kind == "start":
             starts.append(position + 1)
-        elif opens < 0:
+        elif kind == "end":
             defined.difference_update(lines[starts.pop() : position])
         defined.add(line)
 
