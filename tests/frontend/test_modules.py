@@ -1,23 +1,17 @@
-"""Modules: modes, parameters by name, text; recurrent layers, schedules and clipping as in PyTorch.
+"""Modules: modes, parameters by name, text; clipping as in PyTorch.
 
-`data/modules.json` holds what PyTorch 2.13 gives for the same weights and settings.
+Recurrent layers: `test_layers_of_pytorch`; schedules: `test_optimisers_of_pytorch`.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from frontend import Tensor, nn
-from frontend.optim import schedules
 from hcq.errors import UsageError
-
-WANT = json.loads((Path(__file__).parent / "data" / "modules.json").read_text())
-X = np.cos(np.arange(12) * 0.9).reshape(3, 2, 2).astype("float32")
 
 
 class Net(nn.Module):
@@ -27,13 +21,6 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.heads[0](self.body(x))
-
-
-def filled(layer: nn.Module) -> Any:
-    for n, (_, p) in enumerate(sorted(layer.named_parameters())):
-        values = np.sin(np.arange(p.numel()) * 0.7 + n).reshape(p.shape) * 0.6
-        p.assign(Tensor(values.astype("float32")))
-    return layer
 
 
 def close(got: Tensor, want: list[float]) -> None:
@@ -85,46 +72,12 @@ def test_modules_print_as_in_pytorch():
         nn.Sequential(3)
 
 
-def test_lstm_is_that_of_pytorch():
-    y, (h, c) = filled(nn.LSTM(2, 3, 2))(Tensor(X))
-    for got, want in zip((y, h, c), WANT["LSTM"], strict=True):
-        close(got, want)
-    for got, want in zip(filled(nn.LSTMCell(2, 3))(Tensor(X[0])), WANT["LSTMCell"], strict=True):
-        close(got, want)
-
-
-def test_gru_is_that_of_pytorch():
-    y, h = filled(nn.GRU(2, 3, 2, batch_first=True))(Tensor(X.transpose(1, 0, 2)))
-    for got, want in zip((y, h), WANT["GRU"], strict=True):
-        close(got, want)
-
-
-SCHEDULES: dict[str, Any] = {
-    "StepLR": lambda o: schedules.StepLR(o, 2, 0.5),
-    "MultiStepLR": lambda o: schedules.MultiStepLR(o, [1, 4], 0.5),
-    "ExponentialLR": lambda o: schedules.ExponentialLR(o, 0.9),
-    "LinearLR": lambda o: schedules.LinearLR(o, 0.2, 1.0, 4),
-    "CosineAnnealingLR": lambda o: schedules.CosineAnnealingLR(o, 5, 0.1),
-}
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_a_schedule_sets_the_rates_of_pytorch(name: str):
-    optimiser = nn.optim.SGD([Tensor([1.0])], 0.5)
-    schedule, found = SCHEDULES[name](optimiser), []
-    for _ in range(6):
-        found.append(optimiser.lr.item())
-        schedule.step()
-    # PyTorch continues the cosine recursively beyond its end, where the formula turns
-    np.testing.assert_allclose(found, WANT[name], rtol=1e-5)
-
-
 def test_clipping_scales_gradients_to_the_norm():
     w = Tensor([3.0, 4.0], requires_grad=True)
     (w * Tensor([3.0, 4.0])).sum().backward()
-    close(nn.clip_grad_norm_([w], 1.0), WANT["clip"][0])
+    close(nn.clip_grad_norm_([w], 1.0), [5.0])
     assert w.grad is not None
-    close(w.grad, WANT["clip"][1])
+    close(w.grad, [0.6, 0.8])
     nn.clip_grad_value_(w, 0.7)
     close(w.grad, [0.6, 0.7])
     with pytest.raises(UsageError, match="no parameter has one"):

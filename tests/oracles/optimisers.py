@@ -45,6 +45,11 @@ OPTIMISERS: Final = (
     "Muon(p, 0.1, 0.0, 0.9, False)",
 )
 SCHEDULES: Final = (
+    "StepLR(o, 2, 0.5)",
+    "MultiStepLR(o, [1, 4], 0.5)",
+    "ExponentialLR(o, 0.9)",
+    "LinearLR(o, 0.2, 1.0, 4)",
+    "CosineAnnealingLR(o, 8, 0.1)",
     "ConstantLR(o, 0.25, 3)",
     "PolynomialLR(o, 5, 2.0)",
     "CosineAnnealingWarmRestarts(o, 2, 2, 0.05)",
