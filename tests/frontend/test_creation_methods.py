@@ -87,16 +87,6 @@ def test_constants():
     assert Tensor([1, 2]).zeros_like().tolist() == [0, 0]
 
 
-def test_ranges():
-    assert Tensor.arange(4).tolist() == [0, 1, 2, 3]
-    assert Tensor.arange(2, 10, 3).tolist() == [2, 5, 8]
-    assert Tensor.arange(5, 0, -2).tolist() == [5, 3, 1]
-    assert Tensor.arange(3).dtype is dtypes.int64
-    np.testing.assert_allclose(Tensor.arange(0, 1, 0.25).numpy(), np.arange(0, 1, 0.25, dtype=np.float32))
-    np.testing.assert_allclose(Tensor.linspace(-1, 1, 5).numpy(), np.linspace(-1, 1, 5, dtype=np.float32))
-    assert Tensor.arange(0).shape == (0,)
-
-
 def test_scalars_convert_and_others_refuse():
     assert float(Tensor(2.5)) == 2.5
     assert int(Tensor([3])) == 3

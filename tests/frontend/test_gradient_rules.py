@@ -230,39 +230,15 @@ def test_every_rule_is_tested_here():
     assert set(table.RULES) == tested
 
 
-COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
-    name: (lambda x, name=name: getattr(x, name)())
-    for name in [
-        "relu", "leaky_relu", "elu", "sigmoid", "logsigmoid", "silu", "gelu", "softplus", "softsign", "mish",
-        "tan", "square", "softmax", "log_softmax", "layernorm", "logsumexp", "mean", "var", "std", "cumsum",
-        "rmsnorm",
-    ]
-} | {
-    "pow": lambda x: x**3,
-    "pow of a float": lambda x: (x.abs() + 0.5) ** 1.7,
-    "power of tensors": lambda x: (x.abs() + 0.5) ** x,
-    "clip": lambda x: x.clip(-1, 1) * x,
-    "max_pool2d": lambda x: x.max_pool2d((2, 2), 1),
-    "avg_pool2d": lambda x: x.avg_pool2d((2, 2), 1, padding=1),
-    "cat": lambda x: x.cat(x * 2, axis=1).exp(),
-    "roll": lambda x: x.roll(1, 1).exp(),
-    "tril": lambda x: x.tril().exp(),
-    "matmul": lambda x: x @ x.T,
-    "attention": lambda x: x.scaled_dot_product_attention(x * 2, x.sin(), is_causal=True),
-}  # fmt: skip
-
-
-@pytest.mark.sampled(11)
-@pytest.mark.parametrize("name", COMPOSITES)
-def test_composite_methods(name: str):
-    check(COMPOSITES[name], numbers(3, 4), rtol=2e-5)
-
-
 TWICE: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: COMPOSITES[name] for name in ("elu", "leaky_relu", "sigmoid", "logsigmoid", "silu", "gelu")},
     **{
-        name: COMPOSITES[name] for name in ("softplus", "softsign", "mish", "std", "var", "logsumexp", "clip")
+        name: (lambda x, name=name: getattr(x, name)())
+        for name in [
+            "elu", "leaky_relu", "sigmoid", "logsigmoid", "silu", "gelu", "softplus", "softsign", "mish",
+            "std", "var", "logsumexp",
+        ]
     },
+    "clip": lambda x: x.clip(-1, 1) * x,
     "relu": lambda x: x.relu() * x.sin(),
     "hardswish": lambda x: x.hardswish() * x,
     "hardsigmoid": lambda x: x.hardsigmoid() * x.sin(),
@@ -279,7 +255,7 @@ TWICE: dict[str, Callable[[Tensor], Tensor]] = {
     "part": lambda x: x.cat(x[:0], axis=0).exp(),
     "binary_crossentropy": lambda x: x.sigmoid().binary_crossentropy(x.cos().square()),
     "binary_crossentropy_logits": lambda x: x.binary_crossentropy_logits(x.cos().square()),
-}
+}  # fmt: skip
 
 
 @pytest.mark.sampled(17)
@@ -287,18 +263,6 @@ TWICE: dict[str, Callable[[Tensor], Tensor]] = {
 def test_rules_differentiate_twice(name: str):
     fn = TWICE[name]
     check(lambda x: (fn(x) ** 2).sum().gradient(x)[0], numbers(3, 4), rtol=1e-4)
-
-
-@pytest.mark.parametrize(("a", "b"), [((4,), (4,)), ((2, 3, 4), (4, 2)), ((3, 4), (2, 4, 2))], ids=str)
-def test_matmul_of_any_rank(a: tuple[int, ...], b: tuple[int, ...]):
-    check(lambda x, y: x @ y, numbers(*a), numbers(*b))
-
-
-def test_losses():
-    classes = Tensor([1, 0, 3])
-    check(lambda x: x.sparse_categorical_crossentropy(classes, label_smoothing=0.1), numbers(3, 4))
-    check(lambda x: x.cross_entropy(classes, reduction="sum"), numbers(3, 4))
-    check(lambda x: x.binary_crossentropy_logits(x.sigmoid()), numbers(3))
 
 
 def test_third_order():

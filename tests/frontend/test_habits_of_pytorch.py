@@ -228,14 +228,6 @@ def test_weights_from_which_nothing_can_be_drawn_are_refused(weights: Any, repla
 
 
 @pytest.mark.parametrize(
-    ("padding", "wanted"),
-    [((-1, 1), [2, 3, 4, 2]), ((1, -1), [3, 1, 2, 3]), ((2, -2), [1, 2, 1, 2]), ((-1, 2), [2, 3, 4, 2, 3])],
-)
-def test_circular_padding_continues_with_what_was_not_cut_off(padding: tuple[int, int], wanted: list[int]):
-    assert Tensor([[[1.0, 2.0, 3.0, 4.0]]]).pad(padding, mode="circular").tolist() == [[wanted]]
-
-
-@pytest.mark.parametrize(
     ("names", "message"),
     [
         ({"fweights": [1.5, 1.0, 1.0]}, "fweights: wanted whole numbers, saw float32"),
@@ -268,22 +260,6 @@ def test_settings_do_not_change_the_dtype_of_integers_and_weights_that_of_halves
     half = x.cast("bfloat16")
     assert half.cov(aweights=Tensor([0.5, 1.0])).dtype.name == "float32"
     assert half.cov(fweights=Tensor([2, 1])).dtype.name == "bfloat16"
-
-
-def test_covariances_are_weighted():
-    x = Tensor([[1.0, 2.0, 4.0], [3.0, 1.0, 2.0]])
-    want = np.cov(x.numpy(), fweights=[1, 0, 2], aweights=[0.5, 1.0, 2.0])
-    np.testing.assert_allclose(x.cov(fweights=[1, 0, 2], aweights=[0.5, 1.0, 2.0]).numpy(), want, rtol=1e-5)
-
-
-def test_one_variable_has_a_covariance_and_a_correlation_without_axes():
-    assert Tensor([[1.0, 2.0]]).cov().shape == ()
-    assert (Tensor([[1.0, 2.0]]).corrcoef().shape, Tensor([[1.0, 2.0]]).corrcoef().item()) == ((), 1.0)
-
-
-def test_the_places_of_a_number_that_is_not_zero_are_a_tuple_of_one():
-    assert [x.tolist() for x in Tensor(1.0).nonzero(as_tuple=True)] == [[0]]
-    assert [x.shape for x in Tensor(0.0).nonzero(as_tuple=True)] == [(0,)]
 
 
 def test_fractions_of_a_range_of_integers_are_cut_off():

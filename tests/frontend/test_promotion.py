@@ -60,6 +60,7 @@ def test_a_scalar_tensor_does_not_widen_in_its_category():
     assert Tensor([True]).where(half[:1], Tensor(0.0)).dtype is dtypes.float16
     assert (half == Tensor(0.1)).dtype is dtypes.bool
     assert (half[:1] + Tensor([1.0])).dtype is dtypes.float32
+    assert (Tensor([1]) + Tensor([1], dtype="uint32")).dtype is dtypes.int64
 
 
 def test_a_filled_mask_keeps_the_dtype():

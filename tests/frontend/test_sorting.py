@@ -30,12 +30,6 @@ def check(x: Any, axis: int = -1, *, descending: bool = False) -> None:
     assert got.values.dtype is Tensor(x).dtype
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize("descending", [False, True])
-def test_sort_along_any_axis(axis: int, descending: bool):  # noqa: FBT001 - a parameter of the test
-    check(RNG.normal(size=(5, 7, 4)).astype(np.float32), axis, descending=descending)
-
-
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float64"]
@@ -84,24 +78,12 @@ def test_topk(n: int, largest: bool):  # noqa: FBT001 - a parameter of the test
         np.testing.assert_array_equal(got.values.numpy(), np.take_along_axis(x, want, 1)[:, :k])
 
 
-def test_an_axis_before_the_last():
-    x = RNG.normal(size=(6, 3))
-    values, indices = Tensor(x).topk(2, 0)
-    np.testing.assert_array_equal(indices.numpy(), np.argsort(-x, 0)[:2])
-    np.testing.assert_array_equal(values.numpy(), -np.sort(-x, 0)[:2])
-
-
 def test_unsortable_input_is_refused():
     x = Tensor([[1.0, 2.0]])
     with pytest.raises(UsageError, match="topk: wanted 0 to 2 values along axis 1"):
         x.topk(3)
     with pytest.raises(UsageError, match="argsort: there is no axis 2"):
         x.argsort(2)
-
-
-def test_one_number_is_sorted_as_in_pytorch():
-    values, indices = Tensor(1.5).sort()
-    assert (values.item(), indices.item(), indices.shape) == (1.5, 0, ())
 
 
 @pytest.mark.sampled(2)
