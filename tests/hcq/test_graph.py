@@ -50,15 +50,6 @@ def any_device(request: pytest.FixtureRequest, fake: FakeDevice):
         fake.hold = False
 
 
-@pytest.mark.parametrize("copies", [1, 2, 3])
-def test_replays_with_changing_inputs_use_their_own_values(any_device: Device, copies: int):
-    out, a, b, one = full(any_device, 0), full(any_device, 10), full(any_device, 20), full(any_device, 1)
-    executable = adder(any_device, out, copies=copies)
-    for given, want in ((a, 11), (b, 21), (b, 21), (b, 21), (a, 11), (a, 11), (b, 21)):
-        executable.replay([given, one]).wait()
-        assert bytes(out.host()) == bytes([want]) * 64
-
-
 def test_replays_in_flight_together_keep_their_own_values(any_device: Device, fake: FakeDevice):
     fake.hold = True
     out, total = full(any_device, 0), full(any_device, 0)
@@ -426,27 +417,6 @@ def test_a_replay_that_races_with_close_is_refused(any_device: Device, fake: Fak
         executable.replay([a, a])
     assert ring.submits == before
     device.close()
-
-
-def test_graphs_of_several_devices(any_device: Device, fake: FakeDevice):
-    two = FakeDevice(index=1)
-    with wrap(two, validate=any_device.watch is not None) as other:
-        a, b = full(any_device, 0), full(other, 0)
-        a.map_to(other)
-        fake.peers.append((0, two))
-        graph = Graph()
-        value = graph.param("value")
-        first = graph.add(any_device.compute, any_device.compute.record().fill(a, value))
-        graph.add(other.compute, other.compute.record().copy(b, a), after=[first])
-        executable = graph.compile()
-        for byte in (1, 2):
-            point = executable.replay([byte])
-            for _ in range(3):
-                fake.run()
-                two.run()
-            assert point.done()
-            assert b.host()[0] == byte
-        executable.close()
 
 
 @pytest.mark.parametrize("kind", ["copy to", "copy from", "fill"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -15,22 +14,9 @@ from hcq.params import Param
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, STORE, FakeDevice
 from tests.limits import HANG_S
-from tests.together import together
 
 if TYPE_CHECKING:
     from hcq.device import Device
-
-
-def test_commands_have_their_documented_effect(device: Device):
-    a, b = device.alloc(64), device.alloc(64)
-    commands = device.compute.record().fill(a, 0x01020304).write(a.view(8), 0xAABBCCDD_00000001, bits=64)
-    commands.copy(b, a).write(b.view(32), 7)
-    device.compute.submit(commands).wait()
-    want = bytearray(b"\x04\x03\x02\x01" * 16)
-    want[8:16] = b"\x01\0\0\0\xdd\xcc\xbb\xaa"
-    assert bytes(a.host()) == want
-    want[32:36] = b"\x07\0\0\0"
-    assert bytes(b.host()) == want
 
 
 def test_submit_returns_before_the_work_is_done(device: Device, fake: FakeDevice):
@@ -45,19 +31,6 @@ def test_points_of_a_queue_grow_by_one(device: Device):
     points = [device.compute.submit(device.compute.record()) for _ in range(3)]
     assert [point.value for point in points] == [1, 2, 3]
     assert len({id(point.signal) for point in points}) == 1
-
-
-def test_after_orders_queues(device: Device):
-    copies, compute = device.copies[0], device.compute
-    a, b, c = (device.alloc(64) for _ in range(3))
-    gate = device.signal(host_set=True)
-    first = compute.submit(compute.record().fill(a, 5), after=[gate.at(1)])
-    second = copies.submit(copies.record().copy(b, a), after=[first])
-    third = compute.submit(compute.record().copy(c, b), after=[second])
-    assert not third.done()
-    gate.value = 1
-    third.wait()
-    assert c.host()[0] == 5
 
 
 def test_a_reached_point_costs_no_wait(fake: FakeDevice):
@@ -289,28 +262,6 @@ def test_blocks_closed_in_flight_are_freed_by_later_submissions(device: Device, 
     device.compute.submit(device.compute.record())
     assert fake.unloaded == ["add"]
     assert device.alloc(64).va == va
-
-
-@pytest.mark.sampled(2)
-def test_sixteen_threads_may_submit_to_one_queue(device: Device, fake: FakeDevice):
-    program = device.load(ADD)
-    done = threading.Lock()
-
-    def work(byte: int) -> None:
-        a, out = device.alloc(64), device.alloc(64)
-        a.host()[:] = bytes([byte]) * 64
-        for _ in range(20):
-            args = program.args(out, a, a)
-            commands = device.compute.record().exec(program, args, groups=(64, 1, 1), threads=ONE)
-            point = device.compute.submit(commands)
-            with done:
-                fake.run()
-            assert point.done()
-            assert bytes(out.host()) == bytes([2 * byte]) * 64
-
-    fake.hold = True
-    together(work, 16)
-    assert device.compute.timeline.last.value == 320
 
 
 def test_spans_are_read_after_they_ran(device: Device):

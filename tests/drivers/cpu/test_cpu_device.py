@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from drivers.cpu.device import CpuDevice
 
 
-def test_two_devices_wake_each_other(driver: CpuDriver) -> None:
-    one, other = driver.open(0, None), driver.open(0, None)
-    box, turns = Box(one), 300
-    ping, pong = box.va, box.va + 64
-    for k in range(1, turns + 1):
-        send(one.ring(COMPUTE, 0), wait_(pong, k - 1), set_(ping, k))
-        send(other.ring(COMPUTE, 0), wait_(ping, k), set_(pong, k))
-    finish(one, pong, turns)
-    one.close()
-    other.close()
-
-
 @pytest.mark.parametrize("what", ["idle", "waiting", "computing"])
 def test_close_ends_at_once_whatever_the_queues_do(
     driver: CpuDriver, kernels: dict[str, int], what: str

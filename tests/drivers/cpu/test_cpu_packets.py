@@ -119,23 +119,6 @@ def test_empty_grid_runs_nothing(device: CpuDevice, kernels: dict[str, int]) -> 
     assert box.words[8] == 0
 
 
-def test_three_queues_wait_for_each_other_in_a_ring(device: CpuDevice, kernels: dict[str, int]) -> None:
-    box, turns = Box(device), 700
-    rings = [device.ring(COMPUTE, 0), device.ring(COMPUTE, 1), device.ring(COPY, 0)]
-    signals = [box.va + 64 * (i + 1) for i in range(3)]
-    for k in range(turns):
-        for q, ring in enumerate(rings):
-            before = (q - 1) % 3
-            send(
-                ring,
-                wait_(signals[before], k + (before < q)),
-                exec_(kernels["count"], box.va),
-                set_(signals[q], k + 1),
-            )
-    finish(device, signals[2], turns)
-    assert box.words[0] == 3 * turns
-
-
 def test_waiting_queue_blocks_only_itself_and_the_host_can_free_it(device: CpuDevice) -> None:
     box = Box(device)
     gate, first, second = box.va + 64, box.va + 128, box.va + 192
