@@ -76,15 +76,8 @@ def wheels(run: Run) -> None:
         run.skip("wheels", f"{folder} holds no wheels")
         return
     command = [
-        run.python,
-        "-m",
-        "pip",
-        "install",
-        "--no-index",
-        "--no-deps",
-        "--no-compile",
-        "--no-cache-dir",
-    ]
+        run.python, "-m", "pip", "install", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir",
+    ]  # fmt: skip
     command += ["--upgrade", "--target", str(run.site), *map(str, files)]
     stage = run.run(Stage("wheels", command, 60))
     if stage.status not in {"not run", "passed"}:

@@ -59,27 +59,12 @@ class Scene:
             lost = other.alloc(64, label="of a closed device")
             objects = (
                 *(self.a, self.b, self.a.view(16, 16), closed, lost, self.signal, self.signal.at(0)),
-                *(
-                    self.point,
-                    self.stamp,
-                    self.n,
-                    self.p,
-                    self.n + 1,
-                    self.p + 8,
-                    term,
-                    self.queue,
-                    self.device,
-                ),
-                *(
-                    other,
-                    self.mix,
-                    self.image,
-                    self.mix.args(self.a, self.b, 1),
-                    self.queue.record(),
-                    self.graph,
-                ),
+                *(self.point, self.stamp, self.n, self.p, self.n + 1, self.p + 8, term, self.queue,
+                  self.device),
+                *(other, self.mix, self.image, self.mix.args(self.a, self.b, 1), self.queue.record(),
+                  self.graph),
                 *(self.executable, hcq.BufferSpec(), hcq.Place.HOST, hcq.QueueKind.COMPUTE),
-            )
+            )  # fmt: skip
         self.values: tuple[Any, ...] = (*PLAIN, *objects)
 
     def __call__(self) -> Any:

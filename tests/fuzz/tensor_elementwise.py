@@ -86,28 +86,15 @@ def unary(m: Maker) -> None:
     kind = m.env[a].dtype.kind
     rows = {
         "b": (("~{0}", ""), ("{0}.logical_not()", "~{0}")),
-        "i": (
-            ("-{0}", ""),
-            ("{0}.abs()", "np.abs({0})"),
-            ("~{0}", ""),
-            ("{0}.square()", "{0} * {0}"),
-            ("{0} << 3", ""),
-            ("{0} >> 2", ""),
-        ),
+        "i": (("-{0}", ""), ("{0}.abs()", "np.abs({0})"), ("~{0}", ""), ("{0}.square()", "{0} * {0}"),
+              ("{0} << 3", ""), ("{0} >> 2", "")),
         "u": (("~{0}", ""), ("{0} << 3", ""), ("{0} >> 2", ""), ("{0} + 7", "{0} + {0}.dtype.type(7)")),
-        "f": (
-            ("-{0}", ""),
-            ("{0}.abs()", "np.abs({0})"),
-            ("{0}.isnan()", "np.isnan({0})"),
-            ("{0}.isinf()", "np.isinf({0})"),
-            ("{0}.isfinite()", "np.isfinite({0})"),
-            ("{0}.floor()", "np.floor({0})"),
-            ("{0}.ceil()", "np.ceil({0})"),
-            ("{0}.trunc()", "np.trunc({0})"),
-            ("{0}.sqrt()", "np.sqrt({0})"),
-            ("{0}.relu() + 0.0", "np.maximum({0}, {0}.dtype.type(0)) + {0}.dtype.type(0)"),
-        ),
-    }
+        "f": (("-{0}", ""), ("{0}.abs()", "np.abs({0})"), ("{0}.isnan()", "np.isnan({0})"),
+              ("{0}.isinf()", "np.isinf({0})"), ("{0}.isfinite()", "np.isfinite({0})"),
+              ("{0}.floor()", "np.floor({0})"), ("{0}.ceil()", "np.ceil({0})"),
+              ("{0}.trunc()", "np.trunc({0})"), ("{0}.sqrt()", "np.sqrt({0})"),
+              ("{0}.relu() + 0.0", "np.maximum({0}, {0}.dtype.type(0)) + {0}.dtype.type(0)")),
+    }  # fmt: skip
     m.add((a,), *m.r.choice(rows[kind]))
 
 

@@ -44,15 +44,9 @@ def sent(**changes: Any) -> dict[str, Any]:
     """Return a report of a GPU called NVIDIA H7 that fits the schema."""
     information = {"/proc/driver/nvidia/version": "1.2.3", "information": "Model: NVIDIA H7 80GB"}
     stage = {
-        "command": [],
-        "env": {},
-        "limit_s": 1,
-        "status": "passed",
-        "reason": "",
-        "seconds": 1,
-        "returncode": 0,
-        "tail": "",
-    }
+        "command": [], "env": {}, "limit_s": 1, "status": "passed", "reason": "", "seconds": 1,
+        "returncode": 0, "tail": "",
+    }  # fmt: skip
     box = {**stage, "name": "box", "facts": {"files": information}}
     return {
         "written": "2026-01-02T03:04:05Z", "dry": False, "device": "nv:0", "choices": "default",

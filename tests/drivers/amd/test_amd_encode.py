@@ -68,13 +68,9 @@ def test_pm4_launch_sets_the_registers_of_the_descriptor(arch: str):
         priv = 1 << 20 if arch == "gfx1100" else 0
         assert values["PGM_RSRC1"] == fields.compute_pgm_rsrc1 | priv
         zeros = (
-            "TMPRING_SIZE",
-            "DISPATCH_SCRATCH_BASE_LO",
-            "RESOURCE_LIMITS",
-            "START_X",
-            "RESTART_X",
+            "TMPRING_SIZE", "DISPATCH_SCRATCH_BASE_LO", "RESOURCE_LIMITS", "START_X", "RESTART_X",
             "PERFCOUNT_ENABLE",
-        )
+        )  # fmt: skip
         assert not any(values[name] for name in zeros)
         assert rig.launched == ["k"]
 

@@ -223,14 +223,8 @@ def instruction(one: Access) -> list[int]:
     layout, family = one.opcode.form, target(one.target).family
     low, high = (one.offset, one.second) if "2addr" in one.stem else (one.offset & 255, one.offset >> 8)
     fields: dict[str, int] = {
-        "op": one.number,
-        "vdst": 16,
-        "vdata": 4,
-        "data0": 4,
-        "data1": 6,
-        "addr": 14,
-        "vaddr": 14,
-    }
+        "op": one.number, "vdst": 16, "vdata": 4, "data0": 4, "data1": 6, "addr": 14, "vaddr": 14,
+    }  # fmt: skip
     if one.kind == "DS":
         fields |= {"offset0": low, "offset1": high}
     else:

@@ -136,30 +136,9 @@ def any_bench(request: pytest.FixtureRequest) -> Bench:
 def _edges(bits: int) -> list[int]:
     top = 1 << bits
     found = {
-        0,
-        1,
-        2,
-        3,
-        5,
-        7,
-        8,
-        15,
-        16,
-        31,
-        32,
-        33,
-        63,
-        64,
-        65,
-        127,
-        128,
-        255,
-        top - 1,
-        top - 2,
-        top // 2,
-        top // 2 - 1,
-        top // 2 + 1,
-    }
+        0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 255, top - 1, top - 2, top // 2,
+        top // 2 - 1, top // 2 + 1,
+    }  # fmt: skip
     return sorted(v % top for v in found)
 
 
@@ -181,27 +160,11 @@ def _floats(bits: int, count: int, seed: int) -> Array:
     info = np.finfo(dtype)
     special = np.array(
         [
-            0.0,
-            -0.0,
-            1.0,
-            -1.0,
-            np.inf,
-            -np.inf,
-            np.nan,
-            0.5,
-            1.5,
-            2.0,
-            3.0,
-            info.max,
-            -info.max,
-            info.tiny,
-            info.smallest_subnormal,
-            -info.smallest_subnormal,
-            1 + info.eps,
-            1 - info.eps / 2,
+            0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 1.5, 2.0, 3.0, info.max, -info.max, info.tiny,
+            info.smallest_subnormal, -info.smallest_subnormal, 1 + info.eps, 1 - info.eps / 2,
         ],
         dtype,
-    )
+    )  # fmt: skip
     raw = _ints(bits, count, seed + 1).view(dtype) if bits > 16 else _ints(16, count, seed + 1).view(dtype)
     with np.errstate(all="ignore"):
         plain = (rng.standard_normal(count) * 10.0 ** rng.integers(-3, 4, count)).astype(dtype)
