@@ -265,6 +265,18 @@ def test_rules_differentiate_twice(name: str):
     check(lambda x: (fn(x) ** 2).sum().gradient(x)[0], numbers(3, 4), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("a", "b"), [((4,), (4,)), ((2, 3, 4), (4, 2)), ((3, 4), (2, 4, 2))], ids=str)
+def test_matmul_of_any_rank(a: tuple[int, ...], b: tuple[int, ...]):
+    check(lambda x, y: x @ y, numbers(*a), numbers(*b))
+
+
+def test_losses():
+    classes = Tensor([1, 0, 3])
+    check(lambda x: x.sparse_categorical_crossentropy(classes, label_smoothing=0.1), numbers(3, 4))
+    check(lambda x: x.cross_entropy(classes, reduction="sum"), numbers(3, 4))
+    check(lambda x: x.binary_crossentropy_logits(x.sigmoid()), numbers(3))
+
+
 def test_third_order():
     x = Tensor([0.7], dtype=dtypes.float64)
     g = x.sin().sum()
