@@ -70,7 +70,7 @@ def rounded(x: Array, dtype: DType) -> Array:
 def cast(x: Array, source: DType, dtype: DType) -> Array:
     """CAST by the rules of compiler.ir.ops."""
     if dtype is dtypes.bool:
-        return x != 0
+        return np.asarray(x != 0)
     if source.is_float and dtype.is_int:
         wide = np.trunc(np.where(np.isnan(x), 0, x).astype(np.float64))
         low, high = dtype.min, dtype.max
@@ -147,20 +147,20 @@ def elementwise(node: UOp, values: Sequence[Array]) -> Array:
 
 def reduced(x: Array, op: str, axes: tuple[int, ...], dtype: DType, *, keepdims: bool = False) -> Array:
     """A reduction, accumulated in float64 for floats."""
-    initial = {Ops.ADD: 0, Ops.MUL: 1}.get(op)
+    initial: float | None = {Ops.ADD: 0, Ops.MUL: 1}.get(op)
     if initial is None:
         lowest = (-np.inf, np.inf) if dtype.is_float else (dtype.min, dtype.max)
         initial = lowest[0] if op is Ops.MAX else lowest[1]
-    wide = np.float64 if dtype.is_float else numpy_type(dtype)
+    wide = np.dtype(np.float64) if dtype.is_float else numpy_type(dtype)
     with np.errstate(all="ignore"):
         if dtype is dtypes.bool:
-            rule = np.logical_or if op is Ops.MAX else np.logical_and
-            return rule.reduce(x, axis=axes, keepdims=keepdims)
+            rule = np.any if op is Ops.MAX else np.all
+            return np.asarray(rule(x, axis=axes, keepdims=keepdims))
         got = REDUCE[op].reduce(
             x.astype(wide),
             axis=axes,
             keepdims=keepdims,
-            initial=wide(initial) if dtype.is_float else np.array(initial, wide)[()],
+            initial=np.array(initial, wide)[()],
             dtype=wide,
         )
         return rounded(got, dtype)
@@ -364,13 +364,13 @@ def _scalar(
             total = total + x.astype(np.int64) * c
         return total
     if op is Ops.IDIV:
-        return src[0] // arg
+        return np.asarray(src[0] // arg)
     if op is Ops.IMOD:
-        return src[0] % arg
+        return np.asarray(src[0] % arg)
     if op is Ops.ILT:
-        return src[0] < arg
+        return np.asarray(src[0] < arg)
     if op is Ops.IAND:
-        return np.logical_and.reduce(np.broadcast_arrays(*src))
+        return np.asarray(np.logical_and.reduce(np.broadcast_arrays(*src)))
     if op is Ops.INDEXOF:
         return src[0].astype(np.int64)
     if op is Ops.IVALUE:
