@@ -10,6 +10,7 @@ function may take and return.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import CO_VARKEYWORDS
 from typing import Any, Final
 
 from frontend.symbolic.tensor import SymbolicTensor
@@ -30,7 +31,7 @@ def flattened(
     With `strict`, any other value but None raises `UsageError`, whose message starts with `what`, and a
     tensor that occurs twice is one tensor. Without, an array of another library raises `UsageError`, and
     other values stay. `known` is filled: bound variables -> their index in `out`, one for each variable and
-    value; `NUMBERS` -> the class of each number, or the text of a zero, in order.
+    value; `NUMBERS` -> the class of each number, or the text of a zero, and the keys of each dictionary.
     """
     known = {} if known is None else known
     if value.__class__ is Tensor:
@@ -53,10 +54,9 @@ def flattened(
         parts = [flattened(v, out, what, strict=strict, known=known) for v in value]
         return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
     if isinstance(value, dict):
-        # numbered in one order, whatever the order of the items
-        keys = sorted(value, key=lambda k: (type(k).__name__, repr(k)))
-        each = {k: flattened(value[k], out, what, strict=strict, known=known) for k in keys}
-        return {k: each[k] for k in value}
+        if len(value) > 1 and not strict:
+            known.setdefault(NUMBERS, []).append(tuple(value))
+        return {k: flattened(v, out, what, strict=strict, known=known) for k, v in value.items()}
     if not strict and hasattr(value, "__array__"):
         raise UsageError(
             "an array was passed to a captured function\n"
@@ -69,6 +69,14 @@ def flattened(
     if value.__class__ in _NUMBERS:
         known.setdefault(NUMBERS, []).append(value.__class__ if value else repr(value))
     return value
+
+
+def by_name(function: Any, names: dict[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments in the order of their names, unless the function can see their order."""
+    code = getattr(function, "__code__", None)
+    if len(names) < 2 or code is None or code.co_flags & CO_VARKEYWORDS:
+        return names
+    return {name: names[name] for name in sorted(names)}
 
 
 def numbers_of(value: Any) -> list[Any]:
@@ -89,13 +97,13 @@ def others_of(value: Any) -> list[Any]:
 def alike(a: Any, b: Any) -> bool:
     """Return whether two containers of `flattened` give the same computation.
 
-    Numbers must be equal in value, class and sign; NaN equals NaN. An object that has tensors is equal to
-    itself only.
+    Numbers must be equal in value, class and sign; NaN equals NaN. Dictionaries must have one order. An
+    object that has tensors is equal to itself only.
     """
     if isinstance(a, (list, tuple)):
         return type(a) is type(b) and len(a) == len(b) and all(map(alike, a, b))
     if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(alike(v, b[k]) for k, v in a.items())
+        return isinstance(b, dict) and [*a] == [*b] and all(alike(v, b[k]) for k, v in a.items())
     for kind in (bool, int, float):
         if isinstance(a, kind) or isinstance(b, kind):
             return isinstance(a, kind) and isinstance(b, kind) and kind.__repr__(a) == kind.__repr__(b)

@@ -73,6 +73,10 @@ class Assembly:
         return assemble(device, self.kernels, self.params, self.fixed, label=self.label)
 
 
+class SharedArgumentError(UsageError):
+    """An argument that a captured function assigns to, and uses in another way too."""
+
+
 @dataclass(slots=True)
 class Captured:
     """A captured function: an executable, and the tensors and buffers around it.
@@ -215,7 +219,7 @@ class Captured:
         verify_all([(checks, tuple(map(leaf, memory))) for checks, memory in self.checks])
 
     def check_arguments(self, tensors: Sequence[Tensor]) -> None:
-        """Raise `UsageError` for an argument that shares memory with another use of it, which is ambiguous.
+        """Raise `SharedArgumentError` for an argument that shares memory with another use of it.
 
         The function may not assign to an outside tensor that is also passed in, nor to an argument that
         shares elements with another argument or with an outside tensor that the executable uses.
@@ -225,7 +229,7 @@ class Captured:
             for t, _ in self.states:
                 if argument is t or (link is not None and _same_family(link, t)):
                     what = "" if argument is t else "shares elements with a tensor that "
-                    raise UsageError(
+                    raise SharedArgumentError(
                         f"argument {i} ({described(argument)}) {what}is also assigned to by the captured "
                         "function, from outside\n"
                         "hint: use it in one of the two ways; .clone() has the value before the call"
@@ -238,13 +242,13 @@ class Captured:
                     other is tensors[i]
                     or (link is not None and family is not None and link.family is family.family)
                 ):
-                    raise UsageError(
+                    raise SharedArgumentError(
                         f"argument {i} ({described(tensors[i])}) is assigned to by the captured function, "
                         f"and shares elements with argument {j}\nhint: pass .clone() of one of them"
                     )
             shared = [m for m in (tensors[i], *others(tensors[i])) if m.expr.op is PARAM]
             if any([m.leaves[0].buffer in self.fixed for m in shared]):  # noqa: C419 - a list is faster
-                raise UsageError(
+                raise SharedArgumentError(
                     f"argument {i} ({described(tensors[i])}) is assigned to by the captured function, which "
                     "also uses it from outside\nhint: use it in one of the two ways"
                 )

@@ -24,9 +24,10 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from frontend.arguments.conversion import shown
+from frontend.capture.captured import SharedArgumentError
 from frontend.capture.guards import NameWatch
 from frontend.capture.jit import TinyJit, tensors_of
-from frontend.containers import NUMBERS, alike, flattened, others_of
+from frontend.containers import NUMBERS, alike, by_name, flattened, others_of
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes
 from frontend.evaluation.base import KeptHistory
@@ -173,7 +174,7 @@ class Compiled:
         tensors: list[Tensor] = []
         known: dict[Any, Any] = {}
         try:
-            shape = flattened((args, names), tensors, "", strict=False, known=known)
+            shape = flattened((args, by_name(self.fn, names)), tensors, "", strict=False, known=known)
         except UsageError as error:  # an array of another library
             return self._plainly(str(error), args, names)
         keys = [(t.shape, t.dtype, t.device, t.requires_grad) for t in tensors]
@@ -210,10 +211,16 @@ class Compiled:
         if captured is not None and captured.writes:
             try:
                 captured.check_arguments(tensors)
-            except UsageError:  # an argument is also used in another way: this call is computed plainly
+            except SharedArgumentError:  # this call is computed plainly
                 return self.fn(*args, **names)
-        if not entry.flows or entry.plain:
-            return self.fn(*args, **names) if entry.plain else entry.jit(*args, **names)
+        if entry.plain:
+            return self.fn(*args, **names)
+        if not entry.flows:
+            try:
+                return entry.jit(*args, **names)
+            except SharedArgumentError:  # found by a capture
+                entry.jit = TinyJit(self.fn)
+                return entry.jit(*args, **names)
         if entry.history is not None:
             return entry.history.run(tensors)
         result, entry.history, entry.plain = histories.record(

@@ -3,27 +3,27 @@
 The search starts at the function and follows every path of its code (`code`) to the objects that its
 variables refer to now. It continues in the functions, methods and layers that these objects are or have.
 Loose paths are tried on every object that was found. In code of the standard library, of installed packages
-and of this package, only paths of a layer's `self` are followed. Not found: values that C code reads,
-elements of large arrays, clocks, files.
+and of this package, only paths of a layer's `self` are followed. Not found: values that C code and
+libraries read, files.
 
 Not here: comparing the values later. Next: `guards`.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import sysconfig
 from collections import deque
 from collections.abc import Iterable
+from contextvars import ContextVar
 from functools import lru_cache, partial
-from itertools import count, cycle
 from pathlib import Path as FilePath
 from types import (
     BuiltinFunctionType,
     CellType,
     FunctionType,
-    GeneratorType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
@@ -32,16 +32,13 @@ from typing import Any, Final, NamedTuple
 
 from frontend.arguments.checks import Size
 from frontend.capture.code import Step, names_of
+from frontend.evaluation import modes
 from frontend.tensor import Tensor
 
 PLAIN: Final = frozenset({type(None), bool, int, float, complex, str, bytes, tuple, Size, frozenset})
 """Classes whose values are compared by value."""
-ITERATORS: Final[tuple[type, ...]] = (
-    *(GeneratorType, zip, map, filter, enumerate, reversed, count, cycle),
-    *[type(iter(each)) for each in (list[int](), tuple[int](), dict[int, int](), set[int](), range(0), "")],
-)
-LARGEST: Final = 4096
-"""The bytes of the largest array whose elements are compared."""
+LARGEST: Final = 1 << 16
+"""The bytes of the largest array whose elements are compared at each call."""
 CONTAINERS: Final = (list, tuple, dict, set, frozenset, deque)
 GONE: Final = object()
 """The value of a name that does not exist."""
@@ -56,8 +53,12 @@ _FOREIGN: Final = tuple(
 )
 _EFFECTS: Final = frozenset({"print", "input", "open", "breakpoint"})
 """Functions of Python whose work is seen outside, or comes from there."""
-_CLOCKS: Final = frozenset({"time", "datetime", "logging", "warnings"})
+_CLOCKS: Final = frozenset({"time", "datetime", "logging", "warnings", "secrets", "uuid", "contextvars"})
 """Modules with such functions."""
+_ENTROPY: Final = frozenset({"urandom", "getrandom", "default_rng", "RandomState", "Random", "SystemRandom"})
+"""What draws random numbers of the machine, or makes a generator that may have such a seed."""
+_FORM: Final = frozenset({"shape", "dtype", "ndim", "size", "nbytes", "strides"})
+"""Attributes of arrays that say nothing of their elements."""
 _UNCALLED: Final = frozenset([f"__{name}__" for name in (
     "init", "post_init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "lt", "le", "gt", "ge",
     "reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace", "setattr", "delattr",
@@ -110,8 +111,17 @@ def _module_of_user(name: str) -> bool:
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is an array whose elements are compared."""
-    return value.__class__.__module__ == "numpy" and getattr(value, "ndim", 0) > 0 and value.nbytes <= LARGEST
+    """Return whether a value is an array of numbers, or other memory that can be written to."""
+    if value.__class__.__module__ == "numpy":
+        return getattr(value, "ndim", 0) > 0 and hasattr(value, "tobytes")
+    return any(
+        c in {bytearray, memoryview} or c.__module__ in {"array", "_ctypes"} for c in type(value).__mro__
+    )
+
+
+def bytes_of(array: Any) -> bytes:
+    """Return the elements of what `is_array`."""
+    return array.tobytes() if hasattr(array, "tobytes") else bytes(memoryview(array))
 
 
 def _class_of_user(kind: type) -> bool:
@@ -121,10 +131,10 @@ def _class_of_user(kind: type) -> bool:
 
 
 def values_of(owner: Any) -> Iterable[Any]:
-    """Return the elements of a container: values of a dictionary, one tuple of all elements for an array."""
+    """Return the elements of a container: values and then keys of a dictionary, an array as one tuple."""
     if is_array(owner):
-        return (tuple(owner.ravel().tolist()),)
-    return owner.values() if isinstance(owner, dict) else owner
+        return (tuple(owner.ravel().tolist()) if hasattr(owner, "ravel") else bytes_of(owner),)
+    return [*owner.values(), *owner] if isinstance(owner, dict) else owner
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
@@ -149,13 +159,19 @@ def _contents(cell: CellType | None) -> Any:
         return GONE
 
 
-def _acts(name: str, names: dict[str, Any]) -> bool:
-    """Return whether a global is one of `_EFFECTS`, or a member of one of `_CLOCKS`."""
+def _acts(name: str, steps: tuple[Step, ...], names: dict[str, Any]) -> bool:
+    """Return whether a path of a global leads to one of `_EFFECTS` or `_ENTROPY`, or into `_CLOCKS`."""
     value = names.get(name, GONE)
     if value is GONE:
         return name in _EFFECTS
+    for _, key in steps:
+        if not isinstance(value, ModuleType) or value.__name__ in _CLOCKS or key not in vars(value):
+            break
+        value = vars(value)[key]
     home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return isinstance(home, str) and home.partition(".")[0] in _CLOCKS
+    top = home.partition(".")[0] if isinstance(home, str) else ""
+    draws = top in {"posix", "random", "numpy"} and getattr(value, "__name__", "") in _ENTROPY
+    return top in _CLOCKS or draws
 
 
 class Search:
@@ -169,11 +185,13 @@ class Search:
         self.bound: list[Read] = []
         """Outside variables that the code assigns to, with their values."""
         self.iterators: list[str] = []
-        """The names of iterators, which the code can only advance."""
+        """The names of iterators and open files, which the code can only advance."""
+        self.large: list[str] = []
+        """The names of arrays with more bytes than `LARGEST`."""
         self.sources: list[Any] = []
         """Generators of random numbers of the host."""
         self.effects: list[str] = []
-        """The names of functions that print, read files or clocks."""
+        """The names of functions that print, read files or clocks, or draw random numbers of the machine."""
         self._objects: dict[int, tuple[Any, str]] = {}
         self._loose: dict[tuple[tuple[Step, ...], bool], bool] = {}
         """(steps, contents) of loose paths -> whether code of the user has them."""
@@ -202,16 +220,21 @@ class Search:
             owner = None  # objects of libraries are not guarded
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
         for kind, name, steps, contents in names.paths:
-            if typed and kind == "global" and _acts(name, function.__globals__):
-                self.effects.append(name)
+            if typed and kind == "global" and _acts(name, steps, function.__globals__):
+                self.effects.append(".".join([name, *[str(key) for _, key in steps]]))
+            whole = typed and names.dynamic
             if kind == "local" and owner is not None:
                 self._follow(owner, steps, text, contents=contents, typed=typed)
             elif kind in {"local", "loose"} and (typed or owner is not None):
                 self._try_everywhere(steps, contents=contents, typed=typed)
             elif kind == "cell":
-                self._variable(cells.get(name), "cell_contents", name, steps, contents=contents, typed=typed)
+                cell = cells.get(name)
+                self._variable(
+                    cell, "cell_contents", name, steps, contents=contents, typed=typed, whole=whole
+                )
             elif name in function.__globals__:
-                self._variable(function.__globals__, name, name, steps, contents=contents, typed=typed)
+                names_there = function.__globals__
+                self._variable(names_there, name, name, steps, contents=contents, typed=typed, whole=whole)
         for kind, name in names.stores if typed else ():
             where = cells.get(name) if kind == "cell" else function.__globals__
             read = Read(
@@ -234,16 +257,24 @@ class Search:
             self._meet(value, f"a default of {function.__name__}")
 
     def _variable(
-        self, where: Any, key: str, name: str, steps: tuple[Step, ...], *, contents: bool, typed: bool
+        self,
+        where: Any,
+        key: str,
+        name: str,
+        steps: tuple[Step, ...],
+        *,
+        contents: bool,
+        typed: bool,
+        whole: bool,
     ) -> None:
-        """Follow a path of a closure cell, or of a global."""
+        """Follow a path of a closure cell, or of a global; `whole`: all attributes at its end are read."""
         item = isinstance(where, dict)
         value = where[key] if item else _contents(where)
         if value is GONE or not typed:
             return
         if contents or steps:
             self._read(where, key, value, name, item=item, typed=typed)
-        self._follow(value, steps, name, contents=contents, typed=typed)
+        self._follow(value, steps, name, contents=contents, typed=typed, whole=whole)
 
     def _try_everywhere(self, steps: tuple[Step, ...], *, contents: bool, typed: bool) -> None:
         if steps and (steps, contents) not in self._loose:
@@ -260,6 +291,7 @@ class Search:
         contents: bool,
         typed: bool,
         sure: bool = True,
+        whole: bool = False,
     ) -> None:
         """Follow a path from a value, and meet all values on it.
 
@@ -279,11 +311,16 @@ class Search:
             if found is None:
                 if kind == "item":
                     self._meet(value, text, contents=contents)
+                elif isinstance(value, CONTAINERS) or (is_array(value) and key not in _FORM):
+                    self._meet(value, text)  # a method that reads elements
                 elif _in_class(value, "__getattr__") is not GONE:  # it may take it of another object
                     self._try_everywhere(steps[at:], contents=contents, typed=typed)
                 return
             value, text = found
         self._meet(value, text, contents=contents)
+        own = _attributes(value) if whole and not isinstance(value, (ModuleType, type, Tensor)) else None
+        if own is not None:
+            self._hold(own, text, read=True)
 
     def _item(self, value: Any, key: Any, text: str, *, typed: bool) -> tuple[Any, str] | None:
         if not isinstance(value, (list, tuple, dict)):
@@ -305,6 +342,8 @@ class Search:
         A missing attribute is recorded as `GONE` where it is `sure` that the path belongs to this object.
         """
         if isinstance(value, ModuleType):
+            if value is os and name in {"environ", "getenv"}:
+                self._meet(os.environ, text)
             if not _module_of_user(value.__name__) or name not in vars(value):
                 return None
             found = vars(value)[name]
@@ -312,8 +351,12 @@ class Search:
             return found, f"{text}.{name}"
         inside, own = _in_class(value, name), _attributes(value)
         text = f"{text}.{name}" if text else name
+        if name == "__dict__" and own is not None and typed:
+            return own, text
         if isinstance(value, type):
             inside = next((vars(c)[name] for c in value.__mro__ if name in vars(c)), GONE)
+            if hasattr(inside, "__get__") and _class_of_user(value):
+                self._method(inside, value, name, text, typed=typed)
             if inside is GONE or hasattr(inside, "__get__") or not _class_of_user(value):
                 return None
         elif isinstance(inside, MemberDescriptorType):
@@ -324,23 +367,38 @@ class Search:
             self._read(own, name, own[name], text, item=True, typed=typed)
             return own[name], text
         elif inside is GONE or hasattr(inside, "__get__"):
-            self._meet_method(inside, value, text.rpartition(".")[0])
-            if inside is GONE and own is not None and sure:
+            self._method(inside, value, name, text, typed=typed)
+            shadowed = inside is GONE or (typed and not hasattr(inside, "__set__"))
+            if shadowed and own is not None and sure:
                 self._read(own, name, GONE, text, item=True, typed=typed)
             return None
         self._read(value, name, inside, text, item=False, typed=typed)
         return inside, text
+
+    def _method(self, inside: Any, owner: Any, name: str, text: str, *, typed: bool) -> None:
+        """Enter a method, and record which function it is where the user's code may replace it."""
+        self._meet_method(
+            inside,
+            None if isinstance(inside, FunctionType) and isinstance(owner, type) else owner,
+            text.rpartition(".")[0],
+        )
+        kind = owner if isinstance(owner, type) else owner.__class__
+        if typed and inside is not GONE and not isinstance(inside, classmethod) and _class_of_user(kind):
+            self._read(kind, name, getattr(kind, name, GONE), text, item=False, typed=typed)
 
     def _meet_method(self, inside: Any, owner: Any, text: str) -> None:
         """Enter the member of a class: a method, a property's getter, or the function of a `TinyJit`."""
         if isinstance(inside, property):
             inside = inside.fget
         if isinstance(inside, (staticmethod, classmethod)):
-            owner, inside = (None if isinstance(inside, staticmethod) else owner.__class__), inside.__func__
+            kind = owner if isinstance(owner, type) else owner.__class__
+            owner, inside = (None if isinstance(inside, staticmethod) else kind), inside.__func__
         if isinstance(inside, FunctionType):
             self._call(inside, owner, text)
         elif _is_capture(inside):
             self._call(inside.fn, owner, text) if isinstance(inside.fn, FunctionType) else None
+        elif _class_of_user(inside.__class__):  # a descriptor
+            self._meet_method(_in_class(inside, "__get__"), inside, text)
 
     def _read(self, owner: Any, key: Any, value: Any, text: str, *, item: bool, typed: bool) -> None:
         if isinstance(value, (ModuleType, type, BuiltinFunctionType)):
@@ -372,6 +430,9 @@ class Search:
             return
         if kind is Tensor or (kind in PLAIN and not value) or kind in {str, bytes, int, float, bool}:
             return
+        if value is os.environ or value is os.getenv:
+            self._hold(vars(os.environ)["_data"], "os.environ", read=True)
+            return
         if isinstance(value, FunctionType):
             self._call(value, None, text)
         elif isinstance(value, MethodType):
@@ -393,10 +454,13 @@ class Search:
             if _class_of_user(value):
                 for name in ("__init__", "forward", "__call__"):
                     self._meet_method(value.__dict__.get(name), None, text)
-        elif isinstance(value, ITERATORS):
+        elif hasattr(kind, "__next__") and not _class_of_user(kind):
             self.iterators.append(text)
         elif is_array(value):
-            self._hold(value, text, read=contents)
+            if getattr(value, "nbytes", 0) > LARGEST:
+                self.large.append(text) if contents else None
+            else:
+                self._hold(value, text, read=contents)
         elif not isinstance(value, ModuleType):
             if isinstance(value, CONTAINERS) and self._once(f"contents {contents}", value):
                 if not isinstance(value, (tuple, frozenset)):
@@ -413,7 +477,11 @@ class Search:
         key = id(value if own is None else own)
         if key in self._objects:
             return
-        if isinstance(value, random.Random) or _in_class(value, "bit_generator") is not GONE:
+        if isinstance(value, (random.SystemRandom, ContextVar)):
+            self.effects.append(text)
+        elif isinstance(value, random.Random) or any(
+            c.__module__.startswith("numpy.random") for c in kind.__mro__
+        ):
             self.sources.append(value)
         if _is_capture(value):
             self._meet(value.fn, text)
@@ -426,9 +494,15 @@ class Search:
             return
         self._objects[key] = value, text
         if own is not None:
-            self.held.setdefault(key, Held(own, tuple(own.values()), text, False, True))
+            self.held.setdefault(key, Held(own, tuple(values_of(own)), text, False, True))
             for name, part in list(own.items()):
                 self._hold_nested(part, f"{text}.{name}")
+        for hooks in (modes.HOOKS[0], (own or {}).get("_hooks")) if layer else ():
+            self._meet(vars(hooks) if hooks is not None else None, f"{text}.hooks")
+        if layer and own is not None:
+            self._hold(modes.HOOKS, "the hooks of all modules", read=True)
+            for name in ("_hooks", "forward"):
+                self._read(own, name, own.get(name, GONE), f"{text}.{name}", item=True, typed=False)
         for (steps, contents), typed in list(self._loose.items()):
             self._follow(value, steps, text, contents=contents, typed=typed, sure=False)
         for name in ("forward", "__call__") if layer else ():

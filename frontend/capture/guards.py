@@ -22,7 +22,18 @@ from operator import getitem, is_
 from typing import Any
 
 from frontend.arguments.checks import Size
-from frontend.capture.found import GONE, LOST, PLAIN, Held, Read, Search, is_array, values_of
+from frontend.capture.found import (
+    GONE,
+    LARGEST,
+    LOST,
+    PLAIN,
+    Held,
+    Read,
+    Search,
+    bytes_of,
+    is_array,
+    values_of,
+)
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -59,7 +70,7 @@ class NameGuards:
     def _remember(self) -> None:
         """Store the values of `_rows` and the elements of containers, for `hold`."""
         self._values = [[r.value for r in row] for row in self._rows]
-        self._elements = [a.tobytes() for a in self._arrays]
+        self._elements = list(map(bytes_of, self._arrays))
         self._sizes = list(map(len, self._views))
         self._contents = list(chain.from_iterable(self._views))
 
@@ -73,7 +84,7 @@ class NameGuards:
             return (
                 all(map(is_, map(dict.get, owners[1], keys[1], _GONES), values[1]))
                 and (not values[0] or all(map(is_, map(getitem, owners[0], keys[0]), values[0])))
-                and (not self._arrays or [a.tobytes() for a in self._arrays] == self._elements)
+                and (not self._arrays or list(map(bytes_of, self._arrays)) == self._elements)
                 and (not values[2] or all(map(is_, map(getattr, owners[2], keys[2], _GONES), values[2])))
                 and (
                     not self._views
@@ -124,7 +135,8 @@ def difference(reads: Sequence[Read], held: Sequence[Held]) -> tuple[str, Any, A
     for h in held:
         now = tuple(values_of(h.owner))
         if len(now) != len(h.values):
-            return f"the number of elements of `{h.text}`", len(now), len(h.values)
+            parts = 2 if isinstance(h.owner, dict) else 1
+            return f"the number of elements of `{h.text}`", len(now) // parts, len(h.values) // parts
         for one, other in zip(now, h.values, strict=True):
             if not same(one, other):
                 return f"an element of `{h.text}`", one, other
@@ -162,6 +174,8 @@ class NameWatch:
         self._after = list(after.reads.values()), [h for h in after.held.values() if h.read]
         if after.effects or after.iterators:
             return f"it uses `{[*after.effects, *after.iterators][0]}`, which a replay would not"
+        if after.large:
+            return f"it reads `{after.large[0]}`, an array of more than {LARGEST} bytes"
         if _drawn(self._before) != self._numbers:
             return "it draws random numbers on the host, which a replay would repeat"
         before = self._before
@@ -194,11 +208,17 @@ class NameWatch:
                 f"{self.who} draws random numbers on the host, which a replay would repeat\n"
                 "hint: use Tensor.rand or randn, which draw anew, or pass the numbers as a tensor"
             )
+        if after.large:
+            raise UsageError(
+                f"{self.who} reads `{after.large[0]}`, an array of more than {LARGEST} bytes, whose "
+                "elements no replay compares\nhint: make it a Tensor outside, or pass it as an argument"
+            )
         typed = [r for r in self._before.reads.values() if r.typed and _settled(r.value)]
         numbers = [  # a larger array may be data that the function keeps beside its tensors
             h
             for h in self._before.held.values()
-            if h.read and all(map(_settled, h.values)) and not (is_array(h.owner) and h.owner.size > 1)
+            if h.read and all(map(_settled, h.values))
+            if not is_array(h.owner) or len(bytes_of(h.owner)) <= 8
         ]
         changed = difference(typed, numbers)
         if changed is not None:
@@ -218,7 +238,7 @@ def _settled(value: Any) -> bool:
 
 def _place(h: Held, number: int) -> str:
     """Return the name of the element of a container, or of an object's attribute, by its number."""
-    key = list(h.owner)[number] if isinstance(h.owner, dict) else number
+    key = list(h.owner)[number % len(h.owner)] if isinstance(h.owner, dict) else number
     return f"{h.text}.{key}".lstrip(".") if h.attributes else f"{h.text}[{key!r}]"
 
 
@@ -229,7 +249,7 @@ def _drawn(search: Search) -> list[Any]:
     if numpy is not None:
         found += [part if part.__class__ in PLAIN else part.tolist() for part in numpy.random.get_state()]
     for source in search.sources:
-        found.append(
-            source.getstate() if isinstance(source, random.Random) else repr(source.bit_generator.state)
-        )
+        bits = getattr(source, "bit_generator", None) or getattr(source, "_bit_generator", source)
+        known = isinstance(source, random.Random)
+        found.append(source.getstate() if known else repr(getattr(bits, "state", None)))
     return found

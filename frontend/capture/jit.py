@@ -56,6 +56,7 @@ from frontend.containers import (
     NUMBERS,
     Placeholder,
     alike,
+    by_name,
     filled,
     flattened,
     holds_tensors,
@@ -297,7 +298,7 @@ class TinyJit(Generic[P, R]):
             )
         tensors: list[Tensor] = []
         known: dict[Any, Any] = {}
-        shape = flattened((args, names), tensors, "", strict=False, known=known)
+        shape = flattened((args, by_name(self.fn, names)), tensors, "", strict=False, known=known)
         self.calls += 1
         if self.calls == 1:
             return self._first(args, names, tensors)

@@ -34,6 +34,8 @@ MIXED: Final = "nn.amp.autocast"
 """The key of the mode of `nn.amp.autocast`."""
 PRECISION: Final[list[DType | None]] = []
 """The dtypes of the surrounding blocks of `nn.amp.autocast`, the innermost last; None: not enabled."""
+HOOKS: Final[list[Any]] = [None]
+"""The hooks of all modules, a `frontend.nn.module.Hooks`; None: there were never any."""
 
 _MODE: Final = (
     "capture one function for each mode, or reset() it; a mode that the function sets itself is that of each "

@@ -79,8 +79,7 @@ class Hooks:
         return [*others, *getattr(self, when).values()]
 
 
-EVERY: Final[list[Hooks | None]] = [None]
-"""The hooks of all modules; None: there were never any."""
+EVERY: Final[list[Hooks | None]] = modes.HOOKS
 
 
 def _of_all(when: str, hook: Callable[..., Any], with_kwargs: bool = False) -> HookHandle:  # noqa: FBT001, FBT002 - as given
