@@ -32,7 +32,7 @@ An operation that a replay could not repeat raises `UsageError` at the capture: 
 tensor of host data, moving between devices, replacing an argument, keeping a computed tensor or a gradient
 outside, assigning another number or tensor to a name that the function reads, drawing random numbers of the
 host. Other effects of the Python code, such as printed text, are not repeated. Changes of clocks, of files,
-of elements of large arrays, and of values that C code reads are not noticed.
+of random numbers of the machine, and of values that C code reads are not noticed.
 
 Arguments of another shape or dtype, such as a smaller last batch, raise `UsageError`; there is no second
 capture. Pad them to one shape, or call `.fn`, the function itself.
