@@ -112,11 +112,8 @@ class WeightMatrix:
     def product(self, x: Tensor) -> Tensor:
         """Return x (..., inputs) times the transposed matrix, (..., outputs) float32."""
         packing = self.packing
-        if (
-            packing is not None
-            and 0 < packing.run * MOST_RUNS >= packing.elements
-            and x.numel() == x.shape[-1]
-        ):
+        short = packing is not None and packing.run * MOST_RUNS >= packing.elements
+        if packing is not None and short and x.numel() == x.shape[-1]:
             return self._of_one(x, packing)
         w = self.floats()
         return x @ (w if self.columns else w.transpose(-1, -2))

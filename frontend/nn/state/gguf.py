@@ -42,11 +42,11 @@ class Packing(NamedTuple):
     """Bytes of a block."""
     read: Callable[[Tensor], Tensor]
     """Returns the values (..., elements) of blocks (..., size) of uint8, float32; lazy."""
-    run: int = 0
-    """Neighbouring elements whose fields are the same bits of neighbouring bytes; 0: an element is a byte."""
+    run: int
+    """Neighbouring elements whose fields are the same bits of neighbouring bytes."""
     scaled: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
     """Returns the scale (..., 1) and the values (..., elements) whose products `read` returns, float32; lazy.
-    None: a block has several scales or least values, or its elements are bytes."""
+    None: a block has several scales or least values."""
 
 
 def _half(b: Tensor, at: int) -> Tensor:
@@ -98,8 +98,8 @@ def _q5_1(b: Tensor) -> Tensor:
     return _half(b, 0) * _floats(_bits(b, 8, 24, 4, 16) | _fifth(b, 4)) + _half(b, 2)
 
 
-def _q8_0(b: Tensor) -> Tensor:
-    return _half(b, 0) * _floats(b[..., 2:34].bitcast(dtypes.int8))
+def _q8_0(b: Tensor) -> tuple[Tensor, Tensor]:
+    return _half(b, 0), _floats(b[..., 2:34].bitcast(dtypes.int8))
 
 
 def _grouped(q: Tensor, scale: Tensor, least: Tensor | None = None) -> Tensor:
@@ -183,7 +183,7 @@ PACKINGS: Final = {
     3: Packing("Q4_1", 32, 20, _q4_1, 16),
     6: _of_one_scale("Q5_0", 22, _q5_0),
     7: Packing("Q5_1", 32, 24, _q5_1, 16),
-    8: Packing("Q8_0", 32, 34, _q8_0),
+    8: _of_one_scale("Q8_0", 34, _q8_0),
     10: Packing("Q2_K", 256, 84, _q2_k, 32),
     11: Packing("Q3_K", 256, 110, _q3_k, 32),
     12: Packing("Q4_K", 256, 144, _q4_k, 32),
