@@ -21,10 +21,10 @@ from compiler.dtype import dtypes
 from frontend.arguments import checks
 from frontend.device import LOCK
 from frontend.evaluation.base import BORROWED, FamilyLink, Rebound, TensorBase
-from frontend.evaluation.constants import constant
+from frontend.evaluation.constants import constant, ruled
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import anyone, distinct, recomputed, version, wants
-from frontend.evaluation.history import has_history
+from frontend.evaluation.history import flowing_of, has_history
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import PENDING
@@ -144,12 +144,26 @@ def change(self: Kind, value: Any) -> Kind:
         _refuse_leaf(self)
         if isinstance(value, TensorBase) and wants(value) and value is not self:
             value = recomputed(value)  # not the leaf itself: this tensor is computed from it
+        value = _after(self, value)
     _assign(self, value, traceless=bool(CUT))
     family: list[TensorBase] = [self, *others(self)]
     for t in family:
         if isinstance(t.recipe, Rebound):
             t.recipe.kept = True
     return self
+
+
+def _after(t: TensorBase, value: Any) -> Any:
+    """Return a value that t gets, with gradients of 0 for what t alone was computed from, as in PyTorch."""
+    if not has_history(t):
+        return value
+    old = {t.leaves[i] for i in flowing_of(t.expr)}
+    new = t.operand(value)
+    if new.__class__ is not t.__class__:
+        new = constant(t, new, t.expr.dtype, t.expr.shape)
+    if old <= {new.leaves[i] for i in flowing_of(new.expr)} or new.expr.device != t.expr.device:
+        return new
+    return ruled("beside", new, new, t)
 
 
 def _was_computed(t: TensorBase) -> bool:

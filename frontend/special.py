@@ -40,8 +40,21 @@ def ndtr(x: Tensor) -> Tensor:
 
 
 def ndtri(p: Tensor) -> Tensor:
-    """Return the number x with `ndtr(x) == p`; inf for 1, -inf for 0, NaN outside of 0 to 1."""
-    return (2 * p - 1).erfinv() * math.sqrt(2)
+    """Return the number x with `ndtr(x) == p`; inf for 1, -inf for 0, NaN outside of 0 to 1.
+
+    Newton's method for the logarithm in the tails, from formula 26.2.23 of Abramowitz and Stegun.
+    """
+    x = p.double()
+    share = x.minimum(1 - x)
+    outer = (share > 0) & (share < 0.1)
+    q = outer.where(share, 0.1)
+    t = (q.log() * -2).sqrt()
+    z = t - ((0.010328 * t + 0.802853) * t + 2.515517) / (((0.001308 * t + 0.189269) * t + 1.432788) * t + 1)
+    for _ in range(3):
+        beyond = ndtr(-z)
+        z = z + (beyond / q).log() * beyond * (z * z / 2).exp() * math.sqrt(2 * math.pi)
+    found = outer.where((x < 0.5).where(-z, z), (2 * x - 1).erfinv() * math.sqrt(2))
+    return ruled("ndtri", found.cast(p.dtype if p.dtype.is_float else "float32"), p)
 
 
 def xlog1py(x: Tensor, y: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ from frontend.ops.elementwise import eq, gt, le, lt, maximum, minimum, ne, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, rsqrt, sign, xlogy
 from frontend.ops.reductions import fold, mean
-from frontend.ops.special import cosh, digamma, sinh
+from frontend.ops.special import cosh, digamma, sinh, trigamma
 
 Gradients = tuple["TensorBase | None", ...]
 
@@ -254,7 +254,10 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
         lt(x, low) | gt(x, high), beyond, g / (x * (1.0 - x) + 0.0)
     ),
     "erfinv": lambda g, y, _: g * (exp(y * y) * (math.sqrt(math.pi) / 2)),
+    "ndtri": lambda g, y, _: g * (exp(y * y * 0.5) * math.sqrt(2 * math.pi)),
+    "numbers": lambda g, _, x: g * where(eq(x, x), number_like(x, 1.0), 0.0),
     "lgamma": lambda g, _, x: g * digamma(x),
+    "digamma": lambda g, _, x: g * trigamma(x),
     "nextafter": lambda g, _, x, y: (where(eq(x, y), 0.0, g), None),
 }
 """The name of a function -> its rule. In comments s(x) is the logistic function."""

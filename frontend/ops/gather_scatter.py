@@ -25,7 +25,7 @@ from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import Shape, axis_of, broadcast, whole
 from frontend.arguments.conversion import converting, flag, read
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import Number, constant, convert, coordinate, suited
+from frontend.evaluation.constants import Number, constant, convert, coordinate, ruled, suited
 from frontend.evaluation.limits import IndexLimit, limited, refuse_known
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.arithmetic import div, floordiv, mod
@@ -320,13 +320,20 @@ def _scatter(self: T, axis: int, index: T, src: T | Number) -> T:
 
 
 def written(x: T, axis: int, place: T, values: T) -> T:
-    """Return x with values written at the indices `place` along an axis; those out of range are ignored."""
+    """Return x with values written at the indices `place` along an axis; those out of range are ignored.
+
+    Of several values for one element the last is written, and each has the gradient there, as in PyTorch.
+    """
     shape = x.expr.shape
     last = add(last_named(place, axis, shape[axis]), 1)  # 0: no index names it
     last = _grown(where(gt(last, 0), last, 0), shape)
     n = place.expr.shape[axis]
     rows = _grown(values, tuple([n if i == axis else m for i, m in enumerate(shape)]))
-    return where(gt(last, 0), apply(TAKE_ALONG_AXIS, (axis, False), rows, sub(last, 1)), x)
+    found = where(gt(last, 0), apply(TAKE_ALONG_AXIS, (axis, False), rows, sub(last, 1)), x)
+    if not x.expr.dtype.is_float:
+        return found
+    each = apply(SEGMENT_SUM, (axis, shape[axis]), values, place)
+    return ruled("beside", found, where(gt(last, 0), _grown(each, shape), x))
 
 
 def _checked(what: str, shape: Shape, axis: int, index: TensorBase) -> int:

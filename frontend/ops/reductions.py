@@ -305,7 +305,7 @@ def std_mean(
 @method
 def nansum(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     """Return the sum over axes of the values that are not NaN; dtypes as of `sum`."""
-    return sum(where(ne(self, self), 0, self), axis, keepdim)
+    return sum(ruled("numbers", where(ne(self, self), 0, self), self), axis, keepdim)
 
 
 @method

@@ -128,7 +128,29 @@ def digamma(self: T) -> T:
     result = where(mirrored, sub(found, mul(cotangent, math.pi)), found)
     whole = where(mirrored, eq(x, floor(x)), False)
     at_zero = apply(Ops.COPYSIGN, None, number_like(x, math.inf), neg(x))
-    return narrowed(where(whole, math.nan, where(eq(x, 0.0), at_zero, result)), self)
+    return narrowed(ruled("digamma", where(whole, math.nan, where(eq(x, 0.0), at_zero, result)), x), self)
+
+
+@method
+def trigamma(self: T) -> T:
+    """Return the derivative of `digamma`; infinity at whole numbers up to 0."""
+    x = _wide(self)
+    mirrored = lt(x, 0.0)
+    z = where(mirrored, add(neg(x), 1.0), x)
+    below, one = number_like(x, 0.0), number_like(x, 1.0)
+    for _ in range(10):
+        small = lt(z, 10.0)
+        below = where(small, add(below, div(one, mul(z, z))), below)
+        z = where(small, add(z, 1.0), z)
+    r = div(one, mul(z, z))
+    series = number_like(x, 0.0)
+    for n, c in reversed(list(enumerate(_STIRLING, 1))):
+        series = mul(add(series, 2 * n * c), r)
+    found = add(add(div(add(series, 1.0), z), mul(r, 0.5)), below)
+    sine = sin(where(mirrored, mul(sub(x, rounded(x)), math.pi), 1.0))
+    return narrowed(
+        where(mirrored, sub(div(number_like(x, math.pi**2), mul(sine, sine)), found), found), self
+    )
 
 
 @converting

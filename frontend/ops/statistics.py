@@ -143,6 +143,8 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
         last = maximum(sub(reductions.sum(convert(eq(row, row), x.expr.dtype), -1, keepdim=True), 1.0), 0.0)
     within = clip(share, 0.0, 1.0)
     place = mul(within, last)
+    if not skip:
+        place = where(reductions.any(isnan(row), -1, keepdim=True), last, place)  # it gets the gradient
     low, high = floor(place), ceil(place)
     if how == "nearest":
         low = high = rounded(place)
@@ -154,8 +156,6 @@ def _quantiles(x: T, q: Any, axis: int | None, keepdim: bool, how: str, *, skip:
     first, second = (gather(every, -1, convert(expand(p, wanted), dtypes.int32)) for p in (low, high))
     weight = sub(place, low) if how == "linear" else constant(x, 0.5, x.expr.dtype, ())
     found = lerp(first, second, expand(weight, wanted)) if low is not high else first
-    if not skip:
-        found = where(reductions.any(isnan(row), -1, keepdim=True), math.nan, found)
     found = where(eq(within, share), found, math.nan) if given is q else found
     if axis is None:
         found = reshape(found, (count, *(1,) * rank))
