@@ -66,6 +66,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(functions.HOMES[name]), name)
     elif name in functions.NAMES:
         value = functions.find(name)
+    elif name.startswith("_foreach_") or name == "_assert":
+        value = functions.private(name)
     else:
         raise AbsentNameError("module 'frontend'", name, _places)
     globals()[name] = value

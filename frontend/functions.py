@@ -21,10 +21,14 @@ from typing import Any, Final
 
 from compiler.dtype import DType, by_name, dtypes, promote
 from frontend.arguments.aliases import MemoryLayout, accepts_aliases
-from frontend.arguments.checks import Size, element_type, whole
+from frontend.arguments.checks import FLOAT, Size, element_type, whole
 from frontend.arguments.conversion import shown
+from frontend.assignment import in_place, refer
 from frontend.device import Device, DeviceName, device_name
+from frontend.evaluation.expr import TABLE
+from frontend.evaluation.history import has_history
 from frontend.evaluation.plan import refuse
+from frontend.evaluation.trace import CUT
 from frontend.methods import METHODS
 from frontend.ops.elementwise import chosen
 from frontend.ops.random import GENERATOR
@@ -79,7 +83,8 @@ _DRAWN: Final = frozenset({
 })  # fmt: skip
 _REFLECTED: Final = {
     "pow": "__rpow__", "remainder": "__rmod__", "bitwise_and": "__rand__", "bitwise_or": "__ror__",
-    "bitwise_xor": "__rxor__",
+    "bitwise_xor": "__rxor__", "add": "__radd__", "sub": "__rsub__", "mul": "__rmul__", "div": "__rtruediv__",
+    "true_divide": "__rtruediv__", "floor_divide": "__rfloordiv__",
 }  # fmt: skip
 """Functions that take a number before a tensor -> the operator that computes them."""
 _NUMBER_FIRST: Final = frozenset({"bucketize", "xlogy"})
@@ -125,6 +130,8 @@ def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def call(*args: Any, **names: Any) -> Any:
+        if "out" in names:
+            return _into(names.pop("out"), call(*args, **names), name)
         if not args:
             args = tuple([names.pop(first) for first in _FIRST if first in names][:1])
         first: Any = args[0] if args else None
@@ -140,6 +147,56 @@ def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         return method(*args, **names)
 
     return call
+
+
+def _into(out: Any, found: Any, name: str) -> Any:
+    """Write results into the tensors of PyTorch's argument `out`, which take their shape; return these."""
+    if isinstance(out, (tuple, list)):
+        return type(found)(*[_into(*pair, name) for pair in zip(out, found, strict=True)])
+    if not isinstance(out, Tensor) or (found.dtype.is_float and not out.dtype.is_float):
+        raise UsageTypeError(f"{name}, out: wanted a tensor that holds {found.dtype}, saw {shown(out)}")
+    if not CUT and (has_history(found) or out.requires_grad):
+        raise UsageError(f"{name}: out= has no gradients; call it within no_grad(), or without out=")
+    if out.shape == found.shape:
+        return out.copy_(found)
+    refer(out, found.to(out.device).cast(out.dtype).clone())
+    return out
+
+
+def private(name: str) -> Callable[..., Any]:
+    """Return a function that packages use although PyTorch's name has an underscore.
+
+    `_assert(condition, text)` raises `AssertionError`. `_foreach_NAME(tensors, ...)` calls a method of each
+    tensor; each list among the arguments has one for each. Raises `AttributeError` for a method that is none.
+    """
+    if name == "_assert":
+        return _assert
+    plain, several = name.removeprefix("_foreach_"), (list, tuple)
+    if plain == plain.rstrip("_") or hasattr(Tensor, plain):
+        method = getattr(Tensor, plain)
+    else:
+        method = in_place(getattr(Tensor, plain[:-1]))
+
+    def call(tensors: Sequence[Tensor], *others: Any, **names: Any) -> Any:
+        names = {{"scalars": "value", "ord": "p"}.get(n, n): v for n, v in names.items()}
+        if any(len(v) != len(tensors) for v in (*others, *names.values()) if isinstance(v, several)):
+            raise UsageError(f"{name}: wanted lists of {len(tensors)} arguments, one for each tensor")
+        found = [
+            method(
+                t,
+                *[v[i] if isinstance(v, several) else v for v in others],
+                **{n: v[i] if isinstance(v, several) else v for n, v in names.items()},
+            )
+            for i, t in enumerate(tensors)
+        ]
+        return None if name.endswith("_") else found
+
+    return call
+
+
+def _assert(condition: Any, message: str = "") -> None:
+    if not condition:
+        raise AssertionError(message)
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
@@ -430,8 +487,21 @@ def numel(tensor: Tensor) -> int:
 
 
 def get_default_dtype() -> DType:
-    """Return the dtype of new tensors of floats: float32."""
-    return dtypes.float32
+    """Return the dtype of new tensors of floats: float32 at first."""
+    return FLOAT[0]
+
+
+def set_default_dtype(d: Any) -> None:
+    """Choose the dtype of new tensors of floats, of quotients of integers, and of new layers.
+
+    Raises `UsageTypeError` for no dtype of floats, `UsageError` in a captured function.
+    """
+    refuse("set_default_dtype inside a captured function: replays would not see it; call it outside")
+    found = element_type(d)
+    if found is None or not found.is_float or found.bits < 16:
+        raise UsageTypeError(f"set_default_dtype: wanted a dtype of floats, saw {shown(d)}")
+    FLOAT[0] = found
+    TABLE.clear()  # it holds results of functions of integers
 
 
 def seed() -> int:

@@ -181,21 +181,27 @@ def answer_module(names: dict[str, Any], package: str) -> None:
             names[name] = answered(name, member)
 
 
-def answer_class(cls: type[Any]) -> None:
-    """Wrap `__init__` and `__call__` of a class of `frontend`: calls without fit raise as `check_call`."""
+def answer_class(cls: type[Any], made: Callable[[Any], None] | None = None) -> None:
+    """Wrap `__init__` and `__call__` of a class of `frontend`: calls without fit raise as `check_call`.
+
+    `made` is called with a new object after each of its `__init__`.
+    """
     for name in {"__init__", "__call__"} & vars(cls).keys():
         if cls.__module__.startswith("frontend."):
-            setattr(cls, name, _answering_by_class(vars(cls)[name]))
+            setattr(cls, name, _answering_by_class(vars(cls)[name], made if name == "__init__" else None))
 
 
-def _answering_by_class(fn: Any) -> Any:
+def _answering_by_class(fn: Any, made: Callable[[Any], None] | None) -> Any:
     @wraps(fn)
     def call(self: Any, /, *args: Any, **names: Any) -> Any:
         try:
-            return fn(self, *args, **names)
+            found = fn(self, *args, **names)
         except TypeError as error:
             if not isinstance(error, UsageTypeError):
                 check_call(type(self).__name__, fn, (self, *args), names)
             raise
+        if made is not None:
+            made(self)
+        return found
 
     return call

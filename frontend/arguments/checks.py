@@ -17,6 +17,9 @@ from typing import Any, Final, SupportsIndex
 from compiler.dtype import DType, by_name, dtypes
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
+FLOAT: Final = [dtypes.float32]
+"""The dtype of new tensors of floats, which `frontend.set_default_dtype` changes."""
+
 
 class Size(tuple[int, ...]):
     """A shape, as a tuple with PyTorch's `numel`; its slices, sums and multiples are of this class."""
@@ -203,12 +206,12 @@ def representable(value: float) -> float:
 def number_dtype(value: object, beside: DType) -> DType:
     """Return the dtype that a Python number takes beside a tensor of the dtype `beside`, as in PyTorch.
 
-    It is `beside` if that is of the number's kind or a higher one (bool < integer < float); else float32 for
+    It is `beside` if that is of the number's kind or a higher one (bool < integer < float); else `FLOAT` for
     a float and int64 for an int. Raises `UsageTypeError` for no number, `UsageError` for an int beside a
     float beyond the range of float64.
     """
     if isinstance(value, float):
-        return beside if beside.is_float else dtypes.float32
+        return beside if beside.is_float else FLOAT[0]
     if isinstance(value, int) and not isinstance(value, bool):
         if beside.is_float:
             representable(value)

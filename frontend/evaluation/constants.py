@@ -12,7 +12,7 @@ from typing import Any
 from compiler.dtype import DType, computing, dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.scalar import convert as converted
-from frontend.arguments.checks import Shape, representable
+from frontend.arguments.checks import FLOAT, Shape, representable
 from frontend.arguments.conversion import scalar_of, shown
 from frontend.evaluation.base import T
 from frontend.evaluation.expr import RULED, STOP, constant_of, float_dtype, source_expr
@@ -94,12 +94,13 @@ def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:
 
 
 def widened(x: T) -> T:
-    """Return x in the dtype in which a function computes: float32 for bools, integers and 16-bit floats.
+    """Return x in the dtype in which a function computes: 32 bits at least; `FLOAT` for bools and integers.
 
     Raises `UsageError` for an 8-bit float.
     """
     dtype = computing(x.expr.dtype, "a function of floats")
-    return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
+    found = dtype if dtype.is_float else FLOAT[0]
+    return convert(x, found if found.bits >= 32 else dtypes.float32)
 
 
 def widened_float(x: T) -> T:
@@ -108,5 +109,5 @@ def widened_float(x: T) -> T:
 
 
 def narrowed(y: T, like: T) -> T:
-    """Return the result of a function in the dtype of its argument; float32 for an integer argument."""
+    """Return the result of a function in the dtype of its argument; `FLOAT` for an integer argument."""
     return convert(y, float_dtype(like.expr.dtype))

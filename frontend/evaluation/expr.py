@@ -24,10 +24,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from compiler.dtype import DType, computing, dtypes
+from compiler.dtype import DType, computing
 from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const
+from frontend.arguments.checks import FLOAT
 from frontend.primitives import convolution, erf, gather_scatter
 from frontend.primitives.erf import ERF
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
@@ -365,9 +366,9 @@ def uops(parts: Sequence[Part]) -> list[UOp]:
 
 
 def float_dtype(dtype: DType) -> DType:
-    """Return the result dtype of float functions: `dtype` itself if it is a float, else float32.
+    """Return the result dtype of float functions: `dtype` itself if it is a float, else `FLOAT`.
 
     Raises `UsageError` for an 8-bit float.
     """
     computing(dtype, "a function of floats")
-    return dtype if dtype.is_float else dtypes.float32
+    return dtype if dtype.is_float else FLOAT[0]

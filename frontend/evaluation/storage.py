@@ -20,6 +20,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compiler.dtype import DType, by_name, dtypes
+from frontend.arguments.checks import FLOAT
 from frontend.device import LOCK, Device, TensorDevice
 from frontend.evaluation.base import TensorBase
 from frontend.evaluation.expr import Leaves, Part, TensorExpr, leaf_expr
@@ -258,11 +259,11 @@ def _plain(x: Any) -> Any:
 def dtype_of(numbers: list[Any]) -> DType:
     """Return the dtype of a list of numbers.
 
-    It is float32 if one is a float or there are none, bool if all are bools, else int64.
+    It is `FLOAT` if one is a float or there are none, bool if all are bools, else int64.
     """
     kinds = set(map(type, numbers))
     if float in kinds or not numbers:
-        return dtypes.float32
+        return FLOAT[0]
     if kinds == {bool}:
         return dtypes.bool
     return dtypes.int64

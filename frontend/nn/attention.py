@@ -1,8 +1,9 @@
 """Attention layers: several heads, and the layers and stacks of a transformer.
 
 Weights have PyTorch's names and shapes. Inputs are (time, batch, d_model), or (batch, time, d_model) with
-`batch_first`; there is no form without a batch. Inputs of another size raise `UsageError`, of another class
-`UsageTypeError`. Masks are as in `MultiheadAttention.forward`, None for no mask.
+`batch_first`; without a batch they are (time, d_model). Inputs and masks of another size raise `UsageError`,
+of another class `UsageTypeError`. Masks are as in `MultiheadAttention.forward`, None for no mask. `is_causal`
+is a hint that changes nothing beside a mask, and raises `UsageError` without one.
 
 Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`). Next:
 `module`.
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, ClassVar, Literal, cast
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import shown, switch
@@ -27,6 +29,8 @@ from frontend.nn.module import Module, in_training
 from frontend.nn.normalisation import LayerNorm
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
+
+_ACTIVATIONS: Final[dict[Any, Any]] = {"relu": Tensor.relu, "gelu": Tensor.gelu}
 
 
 class MultiheadAttention(Module):
@@ -84,6 +88,15 @@ class MultiheadAttention(Module):
         self.bias_v: Tensor | None = Tensor.normal(1, 1, embed_dim, std=std) if own else None
         placed(self, device, dtype)
 
+    def _reset_parameters(self) -> None:
+        """Assign first values, as the constructor has them."""
+        fresh = MultiheadAttention(
+            self.embed_dim, self.num_heads, kdim=self.kdim, vdim=self.vdim,
+            bias=self.in_proj_bias is not None, add_bias_kv=self.bias_k is not None,
+        )  # fmt: skip
+        fresh.to(self.out_proj.weight.device, self.out_proj.weight.dtype)
+        self.load_state_dict(fresh.state_dict())
+
     def _weight(self, part: int) -> Tensor:
         """Return the weight of query, key or value where each has its own."""
         return cast("Tensor", getattr(self, f"{'qkv'[part]}_proj_weight"))
@@ -122,15 +135,26 @@ class MultiheadAttention(Module):
 
         A bool mask is True where attention is not allowed; a float mask is added to the scores.
         `key_padding_mask` is (batch, keys), `attn_mask` (queries, keys) or (batch * heads, queries, keys).
-        `is_causal` changes nothing beside `attn_mask`, and raises `UsageError` without one. Raises
-        `UsageError` for inputs whose last axis is not embed_dim (kdim for keys, vdim for values), and
+        Raises `UsageError` for inputs whose last axis is not embed_dim (kdim for keys, vdim for values), and
         `UsageTypeError` for inputs that are no tensors.
         """
-        if is_causal and attn_mask is None:
-            raise UsageError("MultiheadAttention: is_causal is a hint beside attn_mask; pass attn_mask")
+        _check_hint(self, attn_mask, is_causal)
         parts = [layer_input(self, x, self.out_proj.weight) for x in (query, key, value)]
-        if not self.batch_first:
+        single = parts[0].ndim == 2
+        if any(x.ndim != (2 if single else 3) for x in parts):
+            shapes = ", ".join([str(tuple(x.shape)) for x in parts])
+            raise UsageError(f"MultiheadAttention: wanted inputs of two axes, or of three, saw {shapes}")
+        if single:
+            parts = [x.unsqueeze(0) for x in parts]
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+        elif not self.batch_first:
             parts = [x.transpose(0, 1) for x in parts]
+        n, length, keys = parts[0].shape[0], parts[0].shape[1], parts[1].shape[1]
+        if parts[1].shape[:2] != parts[2].shape[:2] or parts[1].shape[0] != n:
+            shapes = ", ".join([str(tuple(x.shape[:2])) for x in parts])
+            raise UsageError(f"MultiheadAttention: wanted one batch, and values for all keys, saw {shapes}")
+        _check_mask("key_padding_mask", key_padding_mask, (n, keys))
+        _check_mask("attn_mask", attn_mask, (length, keys), (n * self.num_heads, length, keys))
         q, k, v = [self._heads(x, i) for i, x in enumerate(parts)]
         k, v = self._longer(k, self.bias_k), self._longer(v, self.bias_v)
         scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
@@ -143,10 +167,11 @@ class MultiheadAttention(Module):
             weights = weights.dropout(self.dropout, in_training(self))
         y = (weights @ v).transpose(1, 2).reshape(parts[0].shape)
         y = self.out_proj(y)
-        y = y if self.batch_first else y.transpose(0, 1)
+        y = y.squeeze(0) if single else y if self.batch_first else y.transpose(0, 1)
         if not need_weights:
             return y, None
-        return y, weights.mean(1) if average_attn_weights else weights
+        weights = weights.mean(1) if average_attn_weights else weights
+        return y, weights.squeeze(0) if single else weights
 
     def _masks(self, scores: Tensor, padding: Tensor | None, mask: Tensor | None) -> list[Tensor]:
         """Return the given masks, so that they broadcast to the scores (batch, heads, queries, keys)."""
@@ -159,12 +184,24 @@ class MultiheadAttention(Module):
         return found
 
 
+def _check_hint(layer: Module, mask: Tensor | None, is_causal: bool | None) -> None:  # noqa: FBT001 - a hint
+    """Raise `UsageError` for the hint that a mask is causal without the mask."""
+    if is_causal and mask is None:
+        raise UsageError(f"{type(layer).__name__}: is_causal is a hint beside a mask; pass causal_mask(size)")
+
+
+def _check_mask(what: str, mask: Tensor | None, *wanted: tuple[int, ...]) -> None:
+    if mask is not None and tuple(mask.shape) not in wanted:
+        text = " or ".join(map(str, wanted))
+        raise UsageError(f"MultiheadAttention, {what}: wanted the shape {text}, saw {tuple(mask.shape)}")
+
+
 class TransformerLayer(Module):
     """Base of encoder and decoder layers: attentions and two linear layers, each with a layer norm.
 
-    Arguments are PyTorch's: `nhead` heads, `dim_feedforward` hidden features, `activation` "relu" or "gelu",
-    `norm_first` whether norms come before attentions and linear layers. Raises as `MultiheadAttention`, and
-    `UsageError` for another activation.
+    Arguments are PyTorch's: `nhead` heads, `dim_feedforward` hidden features, `activation` "relu", "gelu" or
+    a function, `norm_first` whether norms come before attentions and linear layers. Raises as
+    `MultiheadAttention`, and `UsageError` for another activation.
     """
 
     attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
@@ -183,7 +220,7 @@ class TransformerLayer(Module):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Literal["relu", "gelu"] = "relu",
+        activation: Literal["relu", "gelu"] | Callable[[Tensor], Tensor] = "relu",
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         norm_first: bool = False,  # noqa: FBT001, FBT002 - as above
@@ -202,7 +239,10 @@ class TransformerLayer(Module):
             setattr(self, f"norm{n}", LayerNorm(d_model, layer_norm_eps, bias=bias))
         for n in numbers:
             setattr(self, f"dropout{n}", Dropout(dropout))
-        self.activation = choice(f"{kind}, activation", activation, ("relu", "gelu"))
+        named = (
+            activation if callable(activation) else choice(f"{kind}, activation", activation, _ACTIVATIONS)
+        )
+        self.activation: Callable[[Tensor], Tensor] = _ACTIVATIONS.get(named, named)
         placed(self, device, dtype)
 
     def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:
@@ -210,18 +250,21 @@ class TransformerLayer(Module):
         return self.dropout1(found)
 
     def _forwarded(self, x: Tensor) -> Tensor:
-        hidden = self.linear1(x)
-        hidden = hidden.relu() if self.activation == "relu" else hidden.gelu()
-        return self.linear2(self.dropout(hidden))
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
 
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and two linear layers, each with a residual and a layer norm; see `TransformerLayer`."""
 
     def forward(
-        self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     ) -> Tensor:
         """Return the encoded `src`, of its shape: (time, batch, d_model), or (batch, time, ...)."""
+        _check_hint(self, src_mask, is_causal)
         x = layer_input(self, src, self.linear1.weight)
         if self.norm_first:
             x = x + self._own(self.norm1(x), src_mask, src_key_padding_mask)
@@ -277,12 +320,8 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,  # noqa: FBT001 - the field's signature
     ) -> Tensor:
-        """Return the encoded `src`, of its shape.
-
-        `is_causal` changes nothing beside `mask`, and raises `UsageError` without one.
-        """
-        if is_causal and mask is None:
-            raise UsageError("TransformerEncoder: is_causal is a hint beside mask; pass causal_mask(size)")
+        """Return the encoded `src`, of its shape."""
+        _check_hint(self, mask, is_causal)
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask)
         return src if self.norm is None else self.norm(src)
@@ -301,8 +340,12 @@ class TransformerDecoderLayer(TransformerLayer):
         memory_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        memory_is_causal: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> Tensor:
         """Return the decoded `tgt`, of its shape; `memory` is the output of an encoder."""
+        _check_hint(self, tgt_mask, tgt_is_causal)
+        _check_hint(self, memory_mask, memory_is_causal)
         x = layer_input(self, tgt, self.linear1.weight)
         memory = layer_input(self, memory, self.linear1.weight)
         own, other = (tgt_mask, tgt_key_padding_mask), (memory_mask, memory_key_padding_mask)
@@ -353,7 +396,7 @@ class Transformer(Module):
         num_decoder_layers: int = 6,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Literal["relu", "gelu"] = "relu",
+        activation: Literal["relu", "gelu"] | Callable[[Tensor], Tensor] = "relu",
         custom_encoder: Module | None = None,
         custom_decoder: Module | None = None,
         layer_norm_eps: float = 1e-5,
@@ -387,8 +430,17 @@ class Transformer(Module):
         src_key_padding_mask: Tensor | None = None,
         tgt_key_padding_mask: Tensor | None = None,
         memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,  # noqa: FBT001 - the field's signature
+        tgt_is_causal: bool | None = None,  # noqa: FBT001 - as above
+        memory_is_causal: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> Tensor:
-        """Return the decoded `tgt`, of its shape; masks are those of the layers."""
+        """Return the decoded `tgt`, of its shape; masks and hints are those of the layers."""
+        for mask, hint in (
+            (src_mask, src_is_causal),
+            (tgt_mask, tgt_is_causal),
+            (memory_mask, memory_is_causal),
+        ):
+            _check_hint(self, mask, hint)
         memory = self.encoder(src, src_mask, src_key_padding_mask)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         found: Tensor = self.decoder(tgt, memory, *masks)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from frontend.arguments.checks import repeated, representable, whole
 from frontend.arguments.conversion import flag, shown
-from frontend.evaluation.gradient_state import decided, listed, was_marked
-from frontend.nn.state.models import BUFFERS
+from frontend.evaluation.gradient_state import decided, is_parameter, listed
+from frontend.evaluation.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -63,17 +63,32 @@ def reduced_as_before(what: str, given: dict[str, Any]) -> dict[str, Any]:
 def placed(layer: Any, device: Any, dtype: Any) -> None:
     """Move a new layer to a device, and give it a float dtype; None: the default. Raises as `Module.to`.
 
-    Its tensors are parameters, as if it was listed, unless their requires_grad is False. If the class is a
-    program's, other tensors that it sets are plain attributes, as in PyTorch.
+    Its tensors are parameters, as if it was listed, unless their requires_grad is False. A `reset_parameters`
+    of a program's class is called, as in PyTorch.
     """
-    found = {name: value for name, value in vars(layer).items() if isinstance(value, Tensor)}
-    for value in found.values():
-        if decided(value) is None and value.dtype.is_float:
+    for value in vars(layer).values():
+        if isinstance(value, Tensor) and decided(value) is None and value.dtype.is_float:
             listed(value)
-    if not type(layer).__module__.startswith("frontend."):
-        vars(layer).setdefault(BUFFERS, {name for name, value in found.items() if not was_marked(value)})
     if device is not None or dtype is not None:
         layer.to(device, dtype)
+    if not type(layer).__module__.startswith("frontend."):
+        own = getattr(type(layer), "reset_parameters", None)
+        if own is not None and not own.__module__.startswith("frontend."):
+            layer.reset_parameters()
+
+
+def redraw(layer: Any, bound: float) -> None:
+    """Assign numbers uniform in ±bound to the parameters of a layer."""
+    own = [t for t in vars(layer).values() if isinstance(t, Tensor) and is_parameter(t)]
+    for t in own:
+        t.assign(Tensor.uniform(t.shape, low=-bound, high=bound, dtype=t.dtype, device=t.device))
+    realize_many(own)
+
+
+def fill(layer: Any, **values: float) -> None:
+    """Assign one number to each of some tensors of a layer, unless it is None."""
+    own = [(t, value) for name, value in values.items() if (t := getattr(layer, name)) is not None]
+    realize_many([t.assign(t.full_like(value)) for t, value in own])
 
 
 def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:

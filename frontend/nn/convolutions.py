@@ -14,7 +14,7 @@ from frontend.arguments.checks import repeated
 from frontend.arguments.conversion import switch
 from frontend.arguments.settings import choice
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import check_channels, count, counts, layer_input, placed
+from frontend.nn.checks import check_channels, count, counts, layer_input, placed, redraw
 from frontend.nn.module import Module
 from frontend.ops.convolutions import Sizes, same_padding, spatial_padding
 from frontend.tensor import Tensor
@@ -72,6 +72,10 @@ class _Convolution(Module):
         self.weight = Tensor.uniform(first, each // groups, *kernel, low=-bound, high=bound)
         bias = switch(bias, f"{kind}, bias")
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        redraw(self, 1 / math.sqrt(math.prod(self.weight.shape[1:])))
 
     def _check_padding(self, padding: Sizes | str, kernel: tuple[int, ...]) -> None:
         kind = type(self).__name__

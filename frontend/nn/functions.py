@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
+class Loss(Module):
+    """Base of losses, also of those of programs: it sets `reduction`."""
+
+    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
+        super().__init__()
+        old = {"size_average": size_average, "reduce": reduce, "reduction": reduction}
+        self.reduction = reduced_as_before(type(self).__name__, old)["reduction"]
+
+
+class WeightedLoss(Loss):
+    """Base of losses with the buffer `weight`, one number for each class."""
+
+    def __init__(self, weight: Tensor | None = None, *old: Any, **settings: Any) -> None:
+        super().__init__(*old, **settings)
+        self.register_buffer("weight", weight)
+
+
 class _Method(Module):
     """A layer that calls one method of its input, or a function, with settings."""
 
@@ -86,7 +103,8 @@ def layer_of(name: str, method: Any, *, shown_as: str = "{name}={value!r}", **se
         "unused": tuple({"inplace"} & {*settings}),
         "__signature__": Signature([Parameter(n, kind, default=d) for n, d in settings.items()]),
     }  # fmt: skip
-    return type(name, (_Method,), {**fields, "__doc__": text, "__module__": __name__})
+    bases = (_Method, *((WeightedLoss if "weight" in settings else Loss,) if not shown_as else ()))
+    return type(name, bases, {**fields, "__doc__": text, "__module__": __name__})
 
 
 ReLU = layer_of("ReLU", "relu", inplace=False)
@@ -129,7 +147,7 @@ BCEWithLogitsLoss = layer_of(
 )
 
 
-class CrossEntropyLoss(Module):
+class CrossEntropyLoss(WeightedLoss):
     """The cross entropy of logits with classes or probabilities; see `Tensor.cross_entropy`.
 
     `weight` has one number for each class.

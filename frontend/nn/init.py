@@ -49,7 +49,7 @@ def _assigned(t: Tensor, made: Callable[..., Tensor], **names: Any) -> Tensor:
     return t.assign(made(t.shape, dtype=t.dtype, device=t.device, **names)).realize()
 
 
-def _fans(t: Tensor) -> tuple[int, int]:
+def _calculate_fan_in_and_fan_out(t: Tensor) -> tuple[int, int]:
     """Return (inputs, outputs) of a weight."""
     if t.ndim < 2:
         raise UsageError(f"nn.init: wanted a weight of at least two axes, saw the shape {t.shape}")
@@ -120,19 +120,27 @@ def dirac_(t: Tensor, groups: int = 1) -> Tensor:
 
 def xavier_uniform_(t: Tensor, gain: float = 1.0) -> Tensor:
     """Assign numbers uniform in ±gain sqrt(6 / (inputs + outputs))."""
-    bound = number(gain, "xavier_uniform_, gain") * math.sqrt(6 / max(1, sum(_fans(t))))
+    bound = number(gain, "xavier_uniform_, gain") * math.sqrt(
+        6 / max(1, sum(_calculate_fan_in_and_fan_out(t)))
+    )
     return uniform_(t, -bound, bound)
 
 
 def xavier_normal_(t: Tensor, gain: float = 1.0) -> Tensor:
     """Assign normal numbers with the deviation gain sqrt(2 / (inputs + outputs))."""
-    return normal_(t, 0.0, number(gain, "xavier_normal_, gain") * math.sqrt(2 / max(1, sum(_fans(t)))))
+    total = max(1, sum(_calculate_fan_in_and_fan_out(t)))
+    return normal_(t, 0.0, number(gain, "xavier_normal_, gain") * math.sqrt(2 / total))
+
+
+def _calculate_correct_fan(t: Tensor, mode: Mode) -> int:
+    """Return the inputs or the outputs of a weight."""
+    if mode not in {"fan_in", "fan_out"}:
+        raise UsageError(f"nn.init: wanted the mode fan_in or fan_out, saw {mode!r}")
+    return _calculate_fan_in_and_fan_out(t)[mode == "fan_out"]
 
 
 def _deviation(t: Tensor, a: float, mode: Mode, nonlinearity: str) -> float:
-    if mode not in {"fan_in", "fan_out"}:
-        raise UsageError(f"nn.init: wanted the mode fan_in or fan_out, saw {mode!r}")
-    return calculate_gain(nonlinearity, a) / math.sqrt(max(1, _fans(t)[mode == "fan_out"]))
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(1, _calculate_correct_fan(t, mode)))
 
 
 def kaiming_uniform_(
@@ -155,7 +163,7 @@ def kaiming_normal_(
 
 def orthogonal_(t: Tensor, gain: float = 1.0) -> Tensor:
     """Assign gain times a matrix (outputs, inputs * kernel) with orthonormal rows, or columns if fewer."""
-    rows, columns = t.shape[0] if t.ndim else 1, _fans(t)[0]
+    rows, columns = t.shape[0] if t.ndim else 1, _calculate_fan_in_and_fan_out(t)[0]
     flat = Tensor.randn(max(rows, columns), min(rows, columns), dtype="float64", device=t.device).realize()
     q, r = flat.qr()
     q = q * r.diagonal().sign()

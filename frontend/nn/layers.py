@@ -19,7 +19,7 @@ from frontend.arguments.conversion import number, switch
 from frontend.arguments.settings import number_within
 from frontend.evaluation.gradient_state import listed
 from frontend.evaluation.modes import exact, lowered, mixed
-from frontend.nn.checks import count, layer_input, placed
+from frontend.nn.checks import count, fill, layer_input, placed, redraw
 from frontend.nn.module import Module, in_training, rounded, wide
 from frontend.ops.gather_scatter import rows
 from frontend.tensor import Tensor
@@ -53,6 +53,10 @@ class Linear(Module):
         bias = switch(bias, "Linear, bias")
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
         placed(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        redraw(self, 1 / math.sqrt(self.in_features))
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -99,7 +103,7 @@ class Embedding(Module):
     embedding_dim)). The row `padding_idx`, counted from the end if negative, is zeros at first and gets no
     gradient. With `max_norm`, a call first scales the rows that it uses, in place, to a `norm_type`-norm of
     at most `max_norm`. `scale_grad_by_freq` divides the gradient of a row by the number of its uses. `sparse`
-    changes nothing. `vocab_size` and `embed_size` are other names of the sizes.
+    changes nothing. `_weight` is the table. `vocab_size` and `embed_size` are other names of the sizes.
 
         Embedding(1000, 64)([[1, 2, 3]])      # (1, 3) -> (1, 3, 64)
 
@@ -118,6 +122,8 @@ class Embedding(Module):
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002 - the field's signature
         sparse: bool = False,  # noqa: FBT001, FBT002 - as above
+        _weight: Tensor | None = None,
+        _freeze: bool = False,  # noqa: FBT001, FBT002 - as above
         *,
         vocab_size: int | None = None,
         embed_size: int | None = None,
@@ -127,7 +133,6 @@ class Embedding(Module):
         size = _either("num_embeddings", num_embeddings, "vocab_size", vocab_size)
         columns = _either("embedding_dim", embedding_dim, "embed_size", embed_size)
         self.num_embeddings, self.embedding_dim = size, columns
-        self.weight = Tensor.glorot_uniform(size, columns)
         self.max_norm, self.norm_type = max_norm, number(norm_type, "Embedding, norm_type")
         self.scale_grad_by_freq = switch(scale_grad_by_freq, "Embedding, scale_grad_by_freq")
         self.sparse = switch(sparse, "Embedding, sparse")
@@ -136,8 +141,20 @@ class Embedding(Module):
             if not -size <= whole(padding_idx, "Embedding, padding_idx") < size:
                 raise UsageError(f"Embedding, padding_idx: wanted one of {size} rows, saw {padding_idx}")
             self.padding_idx = padding_idx % size
-            self.weight = (self.weight * self._kept(self.weight)).detach().realize()
+        if _weight is not None and tuple(_weight.shape) != (size, columns):
+            raise UsageError(f"Embedding, _weight: wanted {(size, columns)}, saw the shape {_weight.shape}")
+        self.weight = self._drawn() if _weight is None else listed(_weight.detach())
+        if switch(_freeze, "Embedding, _freeze"):
+            self.weight.requires_grad = False
         placed(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        self.weight.assign(self._drawn(dtype=self.weight.dtype, device=self.weight.device)).realize()
+
+    def _drawn(self, **names: Any) -> Tensor:
+        made = Tensor.glorot_uniform(self.num_embeddings, self.embedding_dim, **names)
+        return made if self.padding_idx is None else (made * self._kept(made)).detach().realize()
 
     @classmethod
     def from_pretrained(
@@ -360,8 +377,13 @@ class PReLU(Module):
         self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
     ) -> None:  # fmt: skip
         self.num_parameters = count("PReLU, num_parameters", num_parameters)
-        self.weight = Tensor.full((num_parameters,), float(number(init, "PReLU, init")))
+        self.init = float(number(init, "PReLU, init"))
+        self.weight = Tensor.full((num_parameters,), self.init)
         placed(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        fill(self, weight=self.init)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of (batch, channels, ...)."""
@@ -390,6 +412,10 @@ class Bilinear(Module):
         self.weight = Tensor.uniform(n, in1_features, in2_features, low=-bound, high=bound)
         self.bias = Tensor.uniform(n, low=-bound, high=bound) if switch(bias, "Bilinear, bias") else None
         placed(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        redraw(self, 1 / math.sqrt(self.in1_features))
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return (..., outputs) of (..., in1) and (..., in2), whose first axes may broadcast.

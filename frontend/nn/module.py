@@ -52,6 +52,16 @@ def _is_registered(t: Any) -> bool:
     return isinstance(t, Tensor) and was_listed(t)
 
 
+def _follow_pytorch(layer: Module) -> None:
+    """Give a layer whose class is a program's PyTorch's rule: its tensors are parameters or buffers.
+
+    Other tensors that the program sets are plain attributes.
+    """
+    if not type(layer).__module__.startswith("frontend."):
+        found = {n for n, t in vars(layer).items() if isinstance(t, Tensor) and not was_marked(t)}
+        layer.__dict__.setdefault(BUFFERS, set()).update(found)
+
+
 _BUFFER: Final = "persistent"
 """The attribute of a tensor that `nn.Buffer` made: whether the state holds it."""
 STATEFUL: Final = [False]
@@ -150,7 +160,7 @@ class Module:
 
     def __init_subclass__(cls, **names: Any) -> None:
         super().__init_subclass__(**names)
-        answer_class(cls)
+        answer_class(cls, _follow_pytorch)
         if not _OVERRIDDEN.isdisjoint(vars(cls)):
             STATEFUL[0] = True
 
@@ -421,7 +431,9 @@ class Module:
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], with_module: bool = False  # noqa: FBT001, FBT002 - the field's signature
+        self,
+        hook: Callable[..., Any],
+        with_module: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     ) -> HookHandle:
         STATEFUL[0] = True
         return self._register("loading", hook, prepend=False, with_kwargs=with_module)

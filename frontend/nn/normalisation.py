@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.dtype import dtypes
 from frontend.arguments.conversion import number, switch
 from frontend.arguments.settings import number_within
-from frontend.nn.checks import check_channels, check_values, count, counts, layer_input, placed
+from frontend.nn.checks import check_channels, check_values, count, counts, fill, layer_input, placed
 from frontend.nn.module import Module, in_training, raised, rounded, wide
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -41,7 +41,7 @@ def affine_of(
     return rounded(y, of, weight, bias)
 
 
-class BatchNorm(Module):
+class NormBase(Module):
     """Batch normalisation along axis 1, of any rank.
 
     In training mode it normalises by mean and variance of the batch. It then assigns to the running
@@ -136,8 +136,16 @@ class BatchNorm(Module):
 
     def reset_running_stats(self) -> None:
         """Set the running statistics to their first values: mean 0, variance 1, no batches."""
-        for t, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
-            t.assign(t.full_like(value)).realize()
+        fill(self, running_mean=0, running_var=1, num_batches_tracked=0)
+
+    def reset_parameters(self) -> None:
+        """Assign first values, also to the running statistics."""
+        self.reset_running_stats()
+        fill(self, weight=1, bias=0)
+
+
+class BatchNorm(NormBase):
+    """Batch normalisation; see `NormBase`."""
 
 
 class BatchNorm1d(BatchNorm):
@@ -179,6 +187,10 @@ class LayerNorm(Module):
         both = switch(bias, "LayerNorm, bias") and elementwise_affine
         self.bias = Tensor.zeros(*self.normalized_shape) if both else None
         placed(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        fill(self, weight=1, bias=0)
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -224,6 +236,10 @@ class RMSNorm(Module):
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         placed(self, device, dtype)
 
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        fill(self, weight=1)
+
     def extra_repr(self) -> str:
         """Return the settings."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
@@ -267,6 +283,10 @@ class GroupNorm(Module):
         self.bias = Tensor.zeros(num_channels) if both else None
         placed(self, device, dtype)
 
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        fill(self, weight=1, bias=0)
+
     def extra_repr(self) -> str:
         """Return the settings."""
         affine = self.weight is not None
@@ -288,7 +308,7 @@ class GroupNorm(Module):
         __call__ = forward
 
 
-class InstanceNorm(BatchNorm):
+class InstanceNorm(NormBase):
     """Normalisation of each channel of each sample by its own mean and variance.
 
     With `track_running_stats` evaluation mode uses running statistics, and training mode assigns to them as

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, cast
 from frontend.arguments.conversion import switch
 from frontend.arguments.settings import choice, number_within
 from frontend.evaluation.modes import lowered
-from frontend.nn.checks import count, count_of_layers, layer_input, placed
+from frontend.nn.checks import count, count_of_layers, layer_input, placed, redraw
 from frontend.nn.module import Module, in_training
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -103,6 +103,10 @@ class _Cell(Module):
         self.bias_ih = _weight(self.gates * n, hidden=n) if bias else None
         self.bias_hh = _weight(self.gates * n, hidden=n) if bias else None
         placed(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        redraw(self, 1 / math.sqrt(self.hidden_size))
 
     def _next(self, x: Tensor, state: State | None, parts: int) -> State:
         x = layer_input(self, x, self.weight_ih)
@@ -222,6 +226,10 @@ class _Recurrent(Module):
                     setattr(self, f"bias_ih_l{layer}{ending}", _weight(rows, hidden=n))
                     setattr(self, f"bias_hh_l{layer}{ending}", _weight(rows, hidden=n))
         placed(self, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        redraw(self, 1 / math.sqrt(self.hidden_size))
 
     def weights(self, layer: int, ending: str = "") -> Weights:
         """Return the weights and biases of a layer, None for missing biases; `ending` is "" or "_reverse"."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
-from frontend.arguments.checks import element_type, plain, shape_of, whole
+from frontend.arguments.checks import FLOAT, element_type, plain, shape_of, whole
 from frontend.arguments.conversion import converting, flag, held, number
 from frontend.device import Device
 from frontend.evaluation.base import T
@@ -47,7 +47,7 @@ def _scalar(cls: type[T], value: float, dtype: DType, device: str | None) -> T:
 
 
 def default_dtype(value: object) -> DType:
-    """Return the dtype of a Python number: bool, int64 or float32.
+    """Return the dtype of a Python number: bool, int64 or `FLOAT`.
 
     Raises `UsageError` for no number.
     """
@@ -56,7 +56,7 @@ def default_dtype(value: object) -> DType:
     if isinstance(value, int):
         return dtypes.int64
     if isinstance(value, float):
-        return dtypes.float32
+        return FLOAT[0]
     raise UsageError(f"wanted a number, saw {value!r}")
 
 
@@ -147,7 +147,7 @@ def zeros(
 
     The tensor has no memory until it is realized. Raises `UsageError` for a negative size.
     """
-    sizes, found = shape_of(shape, "zeros"), element_type(dtype) or dtypes.float32
+    sizes, found = shape_of(shape, "zeros"), element_type(dtype) or FLOAT[0]
     return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)
 
 
@@ -159,7 +159,7 @@ def ones(
     requires_grad: bool | None = None,
 ) -> T:
     """Return ones, float32 by default; otherwise as `zeros`."""
-    sizes, found = shape_of(shape, "ones"), element_type(dtype) or dtypes.float32
+    sizes, found = shape_of(shape, "ones"), element_type(dtype) or FLOAT[0]
     return full(cls, sizes, 1, dtype=found, device=device, requires_grad=requires_grad)
 
 
@@ -175,7 +175,7 @@ def empty(
     The shape is given as for `zeros`. Raises `OutOfMemoryError` when the device has no memory, `UsageError`
     for a negative size.
     """
-    found = element_type(dtype) or dtypes.float32
+    found = element_type(dtype) or FLOAT[0]
     made = cls.of_part(allocated(shape_of(shape, "empty"), found, Device.named(device)))
     return marked(made, requires_grad)
 
@@ -203,7 +203,7 @@ def arange(
     first, last = (0, begin) if stop is None else (begin, stop)
     start, stop, step = _finite("arange", first, last, step)
     found = element_type(dtype) or (
-        dtypes.float32 if any(isinstance(v, float) for v in (start, stop, step)) else dtypes.int64
+        FLOAT[0] if any(isinstance(v, float) for v in (start, stop, step)) else dtypes.int64
     )
     if found is dtypes.bool:
         raise UsageError("arange gives numbers, wanted a dtype of numbers, saw bool; compare the result")
@@ -249,7 +249,7 @@ def linspace(
     steps = whole(steps, "linspace")
     if steps < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
-    found = element_type(dtype) or dtypes.float32
+    found = element_type(dtype) or FLOAT[0]
     if found is dtypes.bool:
         raise UsageError("linspace gives numbers, wanted a dtype of numbers, saw bool; compare the result")
     if not found.is_float:
@@ -283,7 +283,7 @@ def eye(
     shape = shape_of((rows, rows if columns is None else columns), "eye")
     like = _scalar(cls, 0, dtypes.int64, device)
     diagonal = apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1))
-    return marked(convert(diagonal, element_type(dtype) or dtypes.float32), requires_grad)
+    return marked(convert(diagonal, element_type(dtype) or FLOAT[0]), requires_grad)
 
 
 def full_like(self: T, value: float, *, dtype: DType | str | None = None, device: str | None = None) -> T:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from compiler.dtype import computing, dtypes
 from compiler.ir.ops import Ops
@@ -249,18 +249,25 @@ def xlogy(self: T, other: T | Number) -> T:
     return ruled("xlogy", where(eq(x, 0), where(ne(y, y), y, 0.0), mul(x, log(y))), x, y)
 
 
+def _number_last(first: Any, second: Any, value: Any) -> tuple[Any, Any, Any]:
+    """Return the operands in order where a number is given before them, as in older programs."""
+    return (second, value, first) if hasattr(value, "expr") else (first, second, value)
+
+
 @composite
 @in_float32
-def addcmul(self: T, first: T, second: T, value: float = 1) -> T:
-    """Return self + value * first * second; 16-bit floats are rounded once."""
+def addcmul(self: T, first: T, second: T, value: Any = 1) -> T:
+    """Return self + value * first * second; 16-bit floats are rounded once. `value` may be the first."""
+    first, second, value = _number_last(first, second, value)
     dtype = result_dtype(self, first, second)  # a product of uint8 beside a float does not wrap
     return add(self, mul(mul(convert(first, dtype), second), value))
 
 
 @composite
 @in_float32
-def addcdiv(self: T, first: T, second: T, value: float = 1) -> T:
-    """Return self + value * first / second; 16-bit floats are rounded once."""
+def addcdiv(self: T, first: T, second: T, value: Any = 1) -> T:
+    """Return self + value * first / second; 16-bit floats are rounded once. `value` may be the first."""
+    first, second, value = _number_last(first, second, value)
     return add(self, mul(div(first, second), value))
 
 
@@ -343,11 +350,14 @@ def heaviside(self: T, other: T | Number) -> T:
     return where(eq(x, 0), y, convert(gt(x, 0), x.expr.dtype))
 
 
-def plus(self: T, other: T | Number, *, alpha: float = 1) -> T:
+def plus(self: T, other: T | Number, second: T | None = None, *, alpha: float = 1) -> T:
     """Return the sum self + alpha * other, broadcast and promoted; of two bools, whether one is true.
 
-    Dtypes promote as in PyTorch. Raises `UsageError` for shapes that do not broadcast.
+    Dtypes promote as in PyTorch. With `second`, `other` is the alpha of it, as in older programs. Raises
+    `UsageError` for shapes that do not broadcast.
     """
+    if second is not None:
+        other, alpha = second, number(other, "add, alpha")
     return _with_alpha(add, self, other, alpha)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
@@ -125,19 +126,22 @@ def linear(self: T, weight: T, bias: T | None = None) -> T:
     return convert(found, dtype) if dtype.is_float else found
 
 
-def einsum(formula: str, *operands: T | Sequence[T]) -> T:
+def einsum(formula: Any, *operands: T | Sequence[T]) -> T:
     """Return the sum of products that a formula such as "bij,bjk->bik" describes.
 
     A letter that occurs twice in a term means a diagonal: "ii->i" is the diagonal of a matrix, "ii->" its
     trace. "..." stands for the other axes of a term. Without "->" the result has the letters that occur once,
     in alphabetical order. The operands are separate arguments or one list. At least one is a tensor; arrays
-    and lists of numbers are converted to tensors.
+    and lists of numbers are converted to tensors. Instead of a formula, a list of numbers below 52 and of
+    Ellipsis may follow each operand, and one for the result all of them.
 
         Tensor.einsum("bij,bjk->bik", a, b)      # the same as a @ b
 
     Raises `UsageError` when the formula does not fit the operands, or when a letter has two sizes,
     `UsageTypeError` for a formula that is no text or operands without a tensor.
     """
+    if hasattr(formula, "expr"):
+        formula, operands = _formula((formula, *operands))
     if not isinstance(formula, str):
         raise UsageTypeError(f"einsum needs a formula such as 'ij,jk->ik', saw {shown(formula)}")
     every = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
@@ -146,6 +150,20 @@ def einsum(formula: str, *operands: T | Sequence[T]) -> T:
         raise UsageTypeError(f"einsum {formula!r}: wanted a tensor for each term, saw {shown(operands)}")
     terms: list[T] = [read(linear, "weight", x, like) for x in every]
     return _einsum(*terms, formula=formula)
+
+
+def _formula(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Return the formula and the operands of operands that are each followed by the numbers of their axes."""
+    lists = [*arguments[1::2], *arguments[len(arguments) // 2 * 2 :]]
+    if any(
+        not isinstance(r, (list, tuple)) or any(v is not ... and v not in range(52) for v in r) for r in lists
+    ):
+        raise UsageTypeError(
+            f"einsum: wanted a list of numbers below 52 for each operand, saw {shown(lists)}"
+        )
+    terms = ["".join(["..." if v is ... else chr((65 if v < 26 else 71) + v) for v in r]) for r in lists]
+    count = len(arguments) // 2
+    return ",".join(terms[:count]) + "".join(["->" + t for t in terms[count:]]), arguments[: 2 * count : 2]
 
 
 @composite

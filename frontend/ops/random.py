@@ -24,7 +24,7 @@ from compiler.dtype import DType, computing, dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.uop import round_to
 from frontend.arguments.aliases import accepts_aliases
-from frontend.arguments.checks import Shape, element_type, shape_of, whole
+from frontend.arguments.checks import FLOAT, Shape, element_type, shape_of, whole
 from frontend.arguments.conversion import flag, number
 from frontend.device import Device
 from frontend.evaluation.base import T
@@ -174,7 +174,7 @@ def _randint(draw: T, low: int, span: int, shape: Shape, dtype: DType) -> T:
 
 
 def _float(dtype: DType | str | None) -> DType:
-    found = element_type(dtype) or dtypes.float32
+    found = element_type(dtype) or FLOAT[0]
     if not found.is_float:
         raise UsageError(f"random floats cannot be {found.name}; see randint")
     return computing(found, "random numbers")
@@ -257,7 +257,7 @@ def uniform(
 
     If low equals high, all are that number. Raises `UsageError` for low > high and infinite bounds.
     """
-    found = element_type(dtype) or dtypes.float32
+    found = element_type(dtype) or FLOAT[0]
     wide = found if found.is_float else dtypes.float32
     low, high = number(low, "uniform, low"), number(high, "uniform, high")
     if not (low <= high and math.isfinite(high - low)):

@@ -6,6 +6,7 @@ Not here: gradients (`frontend.autograd`), mixed precision (`frontend.nn.amp`). 
 
 from __future__ import annotations
 
+from sys import modules
 from typing import TYPE_CHECKING
 
 from frontend.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
@@ -28,3 +29,9 @@ if not TYPE_CHECKING:  # type checkers know all names
     __getattr__, __dir__ = lazy(
         __name__, __all__, {n: f"{__name__}.{n}" for n in ("lr_scheduler", "swa_utils")}
     )
+
+_HERE = "adadelta adagrad adamax adamw asgd nadam optimizer radam rmsprop rprop sgd"
+for _name in _HERE.split():  # PyTorch's modules, with the names of this one
+    modules[f"{__name__}.{_name}"] = globals()[_name] = modules[__name__]
+required = object()
+"""The default of a setting that has none, in older optimisers of programs."""

@@ -1,7 +1,7 @@
 """LBFGS: a quasi-Newton method, which evaluates the loss several times a step.
 
-Source: Nocedal and Wright, "Numerical optimization", 2nd edition, chapter 7. The settings and the conditions
-to stop are PyTorch's.
+Source: Nocedal and Wright, "Numerical optimization", 2nd edition, chapter 7, and algorithms 3.5 and 3.6.
+The settings and the conditions to stop are PyTorch's.
 
 Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`). Next: `optimiser`.
 """
@@ -10,10 +10,11 @@ Not here: methods of one gradient a step (`descent`, `adam`, `layerwise`). Next:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from frontend.arguments.settings import GroupCount, GroupSetting
+from frontend.arguments.settings import GroupCount, GroupSetting, choice
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_many
 from frontend.optim.optimiser import Group, Rule, wide
@@ -24,6 +25,31 @@ if TYPE_CHECKING:
     from frontend.optim.base import Params
 
 
+_LESS, _FLAT, _NEAR = 1e-4, 0.9, 1e-9
+"""The least decrease by the slope, the greatest share of it, and the least change in a line search."""
+
+
+class _Point(NamedTuple):
+    """A point of a line search."""
+
+    rate: float
+    loss: float
+    gradient: Tensor
+    slope: float
+
+
+def _lowest(a: _Point, b: _Point, least: float, most: float) -> float:
+    """Return where the cubic through two points and slopes is lowest, within bounds; else the middle."""
+    a, b = (a, b) if a.rate <= b.rate else (b, a)
+    mean = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.rate - b.rate)
+    square = mean * mean - a.slope * b.slope
+    if square < 0 or math.isnan(square):
+        return (least + most) / 2
+    root = math.sqrt(square)
+    share = (b.slope + root - mean) / (b.slope - a.slope + 2 * root)
+    return min(max(b.rate - (b.rate - a.rate) * share, least), most)
+
+
 class LBFGS(Rule):
     """Steps along the gradient times an inverse curvature, estimated from the last `history_size` changes.
 
@@ -31,10 +57,11 @@ class LBFGS(Rule):
     returns the loss. Each step has at most `max_iter` iterations and about `max_eval` calls of the closure
     (None: max_iter * 5 // 4). It ends early when the greatest element of the gradient is at most
     `tolerance_grad`, or when the greatest change of a parameter, or the change of the loss, is below
-    `tolerance_change`. There is one group of parameters.
+    `tolerance_change`. There is one group of parameters. With the `line_search_fn` "strong_wolfe" each
+    iteration searches along its direction for a point that meets the strong Wolfe conditions.
 
-    A step reads values, so it cannot be captured. Raises `UsageError` for several groups and numbers out of
-    range, `UnsupportedError` for a `line_search_fn`, and as `Optimizer`.
+    A step reads values, so it cannot be captured. Raises `UsageError` for several groups, numbers out of
+    range and another `line_search_fn`, and as `Optimizer`.
     """
 
     counted = False
@@ -56,14 +83,14 @@ class LBFGS(Rule):
         line_search_fn: str | None = None,
     ) -> None:
         if line_search_fn is not None:
-            raise UnsupportedError(f"LBFGS: wanted line_search_fn=None (line search), saw {line_search_fn!r}")
+            choice("LBFGS, line_search_fn", line_search_fn, ("strong_wolfe",))
         settings = {"tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change}
         most = max_iter * 5 // 4 if max_eval is None and isinstance(max_iter, int) else max_eval
         settings |= {"max_iter": max_iter, "max_eval": most}
         super().__init__(params, lr, maximize=False, history_size=history_size, **settings)
         if len(self.param_groups) > 1:
             raise UsageError(f"LBFGS has one group of parameters, saw {len(self.param_groups)}")
-        self.param_groups[0].more["line_search_fn"] = None
+        self.param_groups[0].more["line_search_fn"] = line_search_fn
         self.iterations = 0
         self.evaluations = 0
         self.loss = 0.0
@@ -97,9 +124,16 @@ class LBFGS(Rule):
             slope = (g * along).sum().item()
             if slope > -group.number("tolerance_change"):
                 break
-            self._add(along, rate)
             last = self.loss = loss
-            if n < self.max_iter:
+            if group.more["line_search_fn"] is not None:
+                done = self.evaluations
+                first_try = _Point(rate, loss, g, slope)
+                rate, loss, g = self._searched(closure, along, first_try, self.max_eval - calls)
+                self.direction = (along * rate).realize()
+                calls += self.evaluations - done
+            else:
+                self._add(along, rate)
+            if n < self.max_iter and group.more["line_search_fn"] is None:
                 loss, g = closure().item(), self._flat_gradient()
                 calls += 1
                 self.evaluations += 1
@@ -128,6 +162,62 @@ class LBFGS(Rule):
         along.realize()
         self.before, self.direction = g, (along * step).realize()
         return step, along
+
+    def _searched(
+        self, closure: Callable[[], Tensor], along: Tensor, first: _Point, most_calls: int
+    ) -> tuple[float, float, Tensor]:
+        """Return (rate, loss, gradient) of a point along a direction that meets the strong Wolfe conditions.
+
+        `first` is the rate to try, and the loss, gradient and slope at the present point. The parameters
+        become those of the point.
+        """
+        rate, loss, g, slope = first
+        origins = [p.detach().clone().realize() for p in self.params]
+
+        def at(t: float) -> _Point:
+            for p, x in zip(self.params, origins, strict=True):
+                p.assign(x)
+            self._add(along, t)
+            value, grad = closure().item(), self._flat_gradient()
+            self.evaluations += 1
+            return _Point(t, value, grad, (grad * along).sum().item())
+
+        start = before = _Point(0.0, loss, g, slope)
+        now, count, found = at(rate), 0, None
+        low, high = start, now
+        while count < most_calls:
+            if now.loss > loss + _LESS * now.rate * slope or (count > 1 and now.loss >= before.loss):
+                low, high = before, now
+                break
+            if abs(now.slope) <= -_FLAT * slope:
+                found = now
+                break
+            if now.slope >= 0:
+                low, high = before, now
+                break
+            t, past = now.rate, before.rate
+            before, now = now, at(_lowest(before, now, t + 0.01 * (t - past), t * 10))
+            low, high, count = start, now, count + 1
+        low, high = (low, high) if low.loss <= high.loss else (high, low)
+        stuck, size = False, _most(along)
+        while found is None and count < most_calls and abs(high.rate - low.rate) * size >= _NEAR:
+            least, most = sorted((low.rate, high.rate))
+            t, margin = _lowest(low, high, least, most), 0.1 * (most - least)
+            near = min(most - t, t - least) < margin
+            if near and (stuck or t >= most or t <= least):
+                t, near = (most - margin if abs(t - most) < abs(t - least) else least + margin), False
+            stuck, now, count = near, at(t), count + 1
+            if now.loss > loss + _LESS * t * slope or now.loss >= low.loss:
+                low, high = (low, now) if low.loss <= now.loss else (now, low)
+                continue
+            if abs(now.slope) <= -_FLAT * slope:
+                found = now
+            high, low = (low if now.slope * (high.rate - low.rate) >= 0 else high), now
+        found = found or low
+        for p, x in zip(self.params, origins, strict=True):
+            p.assign(x)
+        self._add(along, found.rate)
+        return found.rate, found.loss, found.gradient
 
     def _inverse_times(self, q: Tensor) -> Tensor:
         """Return the estimated inverse curvature times a vector, by the method's two loops."""
@@ -190,8 +280,6 @@ class LBFGS(Rule):
                     f"LBFGS, load_state_dict: a vector of the history has the shape {shape}, the value has "
                     f"{tuple(t.shape)}"
                 )
-        if searched := [g for g in values["param_groups"] if g.get("line_search_fn") is not None]:
-            raise UnsupportedError(f"LBFGS: the state has line_search_fn={searched[0]['line_search_fn']!r}")
         super().load_state_dict({**values, "state": {}})
         copies = [t.detach().to(like.device).cast(wide(like)).clone() for t in every]
         self.direction, self.before = (copies[0] * float(state["t"]), copies[1]) if state else (None, None)

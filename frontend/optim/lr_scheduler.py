@@ -7,6 +7,7 @@ from frontend.optim import schedules
 from frontend.optim.schedules import Schedule as LRScheduler
 from hcq.names import lazy
 
+_LRScheduler = LRScheduler  # PyTorch's older name
 _LATER = ("ChainedScheduler", "CyclicLR", "MultiplicativeLR", "SequentialLR")
 _HERE = {n: v for n, v in vars(schedules).items() if n.endswith("LR") or n in schedules.OTHERS}
 globals().update(_HERE)

@@ -40,6 +40,7 @@ from frontend.optim import saved
 from frontend.optim.base import EMPTY, Optimizer, Params, groups_of, leaves_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
+from hcq.names import nearest
 
 _placement = later("frontend.distributed.placement")
 
@@ -62,8 +63,9 @@ class Group(MutableMapping[str, Any]):
     It is a mapping of "params", "lr" and the settings. `group["lr"]` is a number, inside a captured function
     the tensor; a number of a pair has its own name, too: `group["b1"]` is `group["betas"][0]`.
 
-    Setting an item raises `UsageError` for a value out of range, for an unknown name, and, but for "lr",
-    after a step was captured. "lr" takes a number or a tensor of one element.
+    Setting an item raises `UsageError` for a value out of range, for a name that is almost that of a setting,
+    and, but for "lr", after a step was captured. "lr" takes a number or a tensor of one element. Items of
+    other names, as programs have them in groups, have no effect.
     """
 
     def __init__(
@@ -73,6 +75,8 @@ class Group(MutableMapping[str, Any]):
         lr: Tensor | float,
         given: Mapping[str, Any],
         rules: Mapping[str, GroupSetting],
+        *,
+        own: Iterable[str] = (),
     ) -> None:
         self.kind, self.params, self.rules = kind, params, dict(rules)
         self._places = {
@@ -82,7 +86,10 @@ class Group(MutableMapping[str, Any]):
         }
         """Name of a number of a pair -> (name of the pair, its index)."""
         named, values = {**rules, **self._places}, dict(given)
-        unknown = [name for name in given if name not in named]
+        self.more: dict[str, Any] = {}
+        """Items that have no effect here: of a loaded state, of schedules, and `own` ones of the program."""
+        self.more.update({n: values.pop(n) for n in own if n not in named and not _misspelt(n, named)})
+        unknown = [name for name in values if name not in named]
         if unknown:
             raise UsageError(f"{kind} has the settings lr, {', '.join(named)}; saw {', '.join(unknown)}")
         for part, (name, i) in self._places.items():
@@ -97,12 +104,10 @@ class Group(MutableMapping[str, Any]):
         self._rate: float | None = float(rate)
         self._stored = _writes(self.lr)
         """`_writes(lr)` when `_rate` was stored."""
-        self.initial: float | None = None
+        self.initial: float | None = self.more.pop("initial_lr", None)
         """The learning rate when the first schedule was made; None before."""
         self.given = params
         """All parameters that were given, also those that no step updates."""
-        self.more: dict[str, Any] = {}
-        """Items of a loaded state that have no effect here, and those of schedules."""
         self.counters: dict[str, Tensor] = {}
         """Name -> number that changes with each step, of shape (1,), for the parameter that is moved."""
         self.captured = False
@@ -162,7 +167,9 @@ class Group(MutableMapping[str, Any]):
         if name in self._places:
             pair, i = self._places[name]
             return self.values_[pair][i]
-        return self.params if name == "params" else self.values_[name]
+        if name == "initial_lr" and self.initial is not None:
+            return self.initial
+        return self.params if name == "params" else {**self.more, **self.values_}[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name == "lr":
@@ -171,6 +178,12 @@ class Group(MutableMapping[str, Any]):
         if name in self._places:
             name, i = self._places[name]
             value = _with(self.values_[name], i, value)
+        if name == "initial_lr":
+            self.initial = float(value)
+            return
+        if name not in self.rules and not _misspelt(name, self.rules):
+            self.more[name] = value
+            return
         if name not in self.rules:
             raise UsageError(f"{self.kind} has the settings lr, {', '.join(self.rules)}; saw {name}")
         if self.captured:
@@ -184,7 +197,8 @@ class Group(MutableMapping[str, Any]):
         raise UsageError(f"{self.kind}: the setting {name} cannot be removed")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(["params", "lr", *self.values_])
+        first = [] if self.initial is None else ["initial_lr"]
+        return iter(["params", "lr", *self.values_, *first, *self.more])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -192,6 +206,10 @@ class Group(MutableMapping[str, Any]):
     def __repr__(self) -> str:
         every = ", ".join([f"{name}={value}" for name, value in self.values_.items()])
         return f"Group({len(self.params)} parameters, lr={self.lr!r}, {every})"
+
+
+def _misspelt(name: str, known: Iterable[str]) -> str:
+    return nearest(name, known, alike=0.8)
 
 
 def _with(pair: Any, i: int, value: Any) -> Any:
@@ -350,7 +368,8 @@ class Rule(Optimizer, metaclass=ABCMeta):
         self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
         settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
         lr = settings.pop("lr")
-        group = Group(kind, params or every, lr, settings, rules=self.settings())
+        own = given.keys() - {"params", "lr"}
+        group = Group(kind, params or every, lr, settings, self.settings(), own=own)
         group.given = every
         self._check(group)
         group.counters = {

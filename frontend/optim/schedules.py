@@ -19,10 +19,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from frontend.arguments.aliases import answer_class, check_call
-from frontend.arguments.conversion import flag, shown
+from frontend.arguments.checks import whole
+from frontend.arguments.conversion import flag, number, shown
 from frontend.arguments.settings import choice, number_within
 from frontend.assignment import renew_gradient, shares_gradient
 from frontend.evaluation.plan import refuse
@@ -53,15 +54,22 @@ def _refuse_capture(schedule: Schedule) -> None:
 
 
 def _from_start(init: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor of a schedule that accepts `last_epoch=-1`. Another number raises `UsageError`.
+    """Return a constructor of a schedule that accepts `last_epoch`, and keeps the arguments for a checkpoint.
 
-    It keeps the arguments, which a checkpoint has.
+    A number other than -1 goes on after that step, as PyTorch's schedules do. It raises `UsageError` for
+    groups without "initial_lr" and for schedules that do not go on.
     """
+    places = init.__code__.co_argcount - 1
 
     @wraps(init)
     def made(self: Any, optimizer: Optimizer, *args: Any, last_epoch: int = -1, **names: Any) -> None:
+        if len(args) == places:
+            *args, last_epoch = args  # type: ignore[assignment]  # PyTorch's place for it
         if last_epoch != -1:
-            raise UsageError(f"last_epoch: wanted -1, saw {last_epoch}; load_state_dict resumes")
+            self.begun = whole(last_epoch, "last_epoch")
+            if not self.resumes or any(group.initial is None for group in optimizer.param_groups):
+                hint = "give each group of the optimiser an initial_lr, or use load_state_dict"
+                raise UsageError(f"{type(self).__name__}: last_epoch {last_epoch} needs more\nhint: {hint}")
         if "settings" not in vars(self):
             bound = check_call(type(self).__name__, init, (self, optimizer, *args), names)
             if "optimizer" in list(bound.arguments)[:2] and not hasattr(optimizer, "param_groups"):
@@ -76,23 +84,66 @@ def _from_start(init: Callable[..., None]) -> Callable[..., None]:
 class Schedule:
     """Base of all schedules: their state for a checkpoint, with PyTorch's names."""
 
+    resumes: ClassVar[bool] = False
+    """Whether a schedule goes on after `last_epoch`."""
+    begun = -1
+    """The step before the first."""
     optimizer: Optimizer
     settings: dict[str, Any]
     """The arguments of the constructor but the optimiser."""
     first: list[float]
     last: list[float]
-    steps: int
+    steps: float
+
+    def __init__(self, optimizer: Any, last_epoch: int = -1) -> None:
+        """Begin with step 0, or after `last_epoch`: a schedule of a program defines `get_lr`."""
+        self.optimizer, self.settings = optimizer, {}
+        self.last = self.first = [_initial(group) for group in optimizer.param_groups]
+        self.steps = self.begun = whole(last_epoch, "last_epoch")
+        self.step()
+
+    def get_lr(self) -> list[float]:
+        """Return the learning rates of this step, one for each group; a schedule of a program defines it."""
+        return [group.rate_now() for group in self.optimizer.param_groups]
+
+    _rates = get_lr
+
+    def restart(self) -> None:
+        """Begin anew, at the first learning rates."""
+        for group, rate in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group.set_lr(rate)
+        self.steps = -1
+        self.step()
+
+    def step(self, epoch: float | None = None) -> None:
+        """Count a step, or go to step `epoch`, which may lie between two; set the rates of the optimiser.
+
+        Raises `UsageError` inside a captured function, whose replays would not count, and for a rate below 0.
+        """
+        _refuse_capture(self)
+        self.steps = self.steps + 1 if epoch is None else number(epoch, "step, epoch")
+        if epoch is not None:
+            self.first, self.last = self.base_lrs, [g.rate_now() for g in self.optimizer.param_groups]
+        self.last = self._rates()
+        for group, rate in zip(self.optimizer.param_groups, self.last, strict=True):
+            group.set_lr(rate)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "__init__" in vars(cls):
+        if "get_lr" in vars(cls):
+            cls._rates = cls.get_lr
+        if "__init__" in vars(cls) and cls.__module__.startswith("frontend."):
             cls.__init__ = _from_start(cls.__init__)  # type: ignore[method-assign]  # with one argument more
         answer_class(cls)
 
     @property
-    def last_epoch(self) -> int:
-        """The number of steps."""
-        return self.steps
+    def last_epoch(self) -> float:
+        """The number of steps; a whole number for a schedule with periods."""
+        return math.floor(self.steps) if hasattr(self, "growth") else self.steps
+
+    @last_epoch.setter
+    def last_epoch(self, value: float) -> None:
+        self.steps = value
 
     @property
     def base_lrs(self) -> list[float]:
@@ -105,11 +156,17 @@ class Schedule:
 
     def state_dict(self) -> dict[str, Any]:
         """Return settings, steps and rates, but no functions, as PyTorch's schedules do."""
-        own = {n: v for n, v in self.settings.items() if not callable(v)}
+        own = {n: v for n, v in {**self.settings, **self._program()}.items() if not callable(v)}
         return copy.deepcopy(own) | {
-            "base_lrs": self.base_lrs, "last_epoch": self.steps, "_step_count": self.steps + 1,
+            "base_lrs": self.base_lrs, "last_epoch": self.last_epoch, "_step_count": self.last_epoch + 1,
             "_last_lr": self.get_last_lr(), "_first": list(self.first),
         }  # fmt: skip
+
+    def _program(self) -> dict[str, Any]:
+        """Return the attributes that a schedule of a program set."""
+        own = {"optimizer", "settings", "first", "last", "steps", "begun"}
+        foreign = not type(self).__module__.startswith("frontend.")
+        return {n: v for n, v in vars(self).items() if foreign and n not in own}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Set what a `state_dict` has, also one of PyTorch's; learning rates are the optimiser's state.
@@ -133,6 +190,7 @@ class Schedule:
                 group.initial = initial
         for group, rate in zip(self.optimizer.param_groups, values.get("base_lrs", ()), strict=False):
             group.initial = rate
+        vars(self).update({n: values[n] for n in self._program() if n in values})
         self.steps, self.last = values["last_epoch"], list(values["_last_lr"])
         self.first = list(values.get("_first", self._firsts()))
 
@@ -154,35 +212,19 @@ class LambdaLR(Schedule):
     A list has a function for each group. The constructor takes step 0, as for all schedules.
     """
 
+    resumes = True
+
     def __init__(self, optimizer: Optimizer, lr_lambda: Any) -> None:
         self.optimizer, self.factor = optimizer, lr_lambda
         self.first = [_initial(group) for group in optimizer.param_groups]
         self.last = self.first
-        self.steps = -1
+        self.steps = self.begun
         self.step()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state; PyTorch's has a place for a function, which is not stored."""
         own = {"lr_lambdas": [None] * len(self.last)} if "lr_lambda" in self.settings else {}
         return super().state_dict() | own
-
-    def restart(self) -> None:
-        """Begin anew, at the first learning rates."""
-        for group, rate in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group.set_lr(rate)
-        self.steps = -1
-        self.step()
-
-    def step(self) -> None:
-        """Count a step, and set the learning rates of the optimiser.
-
-        Raises `UsageError` inside a captured function, whose replays would not count, and for a rate below 0.
-        """
-        _refuse_capture(self)
-        self.steps += 1
-        self.last = self._rates()
-        for group, rate in zip(self.optimizer.param_groups, self.last, strict=True):
-            group.set_lr(rate)
 
     def _rates(self) -> list[float]:
         """Return the learning rates of this step, one for each group."""
@@ -201,18 +243,25 @@ class _Factor(LambdaLR):
     """
 
     least = 0.0
+    keeps: ClassVar[bool] = False
+    """Whether the first step after `last_epoch` leaves the rate."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         for group in optimizer.param_groups:
             _initial(group)
         self.optimizer, self.factor = optimizer, lr_lambda
-        self.steps = -1
+        self.steps = self.begun
         self.step()
 
     def _rates(self) -> list[float]:
         """Return the learning rates of this step, one for each group."""
         if self.steps == 0:
             self.first = self.last = [group.rate_now() for group in self.optimizer.param_groups]
+        elif self.steps == self.begun + 1:
+            self.first, self.last = self.base_lrs, [math.nan] * len(self.base_lrs)
+            if self.keeps:
+                self.last = [group.rate_now() for group in self.optimizer.param_groups]
+                self.first = self._firsts()
         before, after = (1.0 if n < 0 else self.factor(n) for n in (self.steps - 1, self.steps))
         found, first = [], []
         every = zip(self.optimizer.param_groups, self.first, self.last, strict=True)
@@ -265,12 +314,16 @@ class MultiStepLR(_Factor):
 class ExponentialLR(_Factor):
     """The learning rate times gamma at each step."""
 
+    keeps = True
+
     def __init__(self, optimizer: Optimizer, gamma: float) -> None:
         super().__init__(optimizer, lambda n: gamma**n)
 
 
 class LinearLR(_Factor):
     """The learning rate times a factor that goes evenly, in `total_iters` steps, from a start to an end."""
+
+    keeps = True
 
     def __init__(
         self, optimizer: Optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
@@ -289,6 +342,8 @@ class ConstantLR(_Factor):
 class PolynomialLR(_Factor):
     """The learning rate times (1 - n / total_iters) ** power at step n, 0 after `total_iters` steps."""
 
+    keeps = True
+
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
         total = number_within("PolynomialLR, total_iters", total_iters, 1)
         super().__init__(optimizer, lambda n: (1 - min(n, total) / total) ** power)
@@ -296,6 +351,8 @@ class PolynomialLR(_Factor):
 
 class CosineAnnealingLR(_Factor):
     """The learning rate down to `eta_min` along half a period of a cosine, `T_max` steps; then up again."""
+
+    keeps = True
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:  # noqa: N803 - the field's name
         self.least, half = eta_min, number_within("CosineAnnealingLR, T_max", T_max, 1)
@@ -353,6 +410,8 @@ class OneCycleLR(LambdaLR):
     and back. The constructor raises `UsageError` for an optimiser without momentum, `step` for one whose step
     was captured, as the momentum of a captured step cannot change.
     """
+
+    resumes = False
 
     def __init__(
         self,
@@ -476,7 +535,7 @@ class ReduceLROnPlateau(Schedule):
         self.best = self.sign * values.get("best", math.inf)
         self.bad, self.rest = values.get("num_bad_epochs", 0), values.get("cooldown_counter", 0)
 
-    def step(self, metrics: Tensor | float) -> None:
+    def step(self, metrics: Tensor | float) -> None:  # type: ignore[override]  # as in PyTorch
         """Count a step with a measured number, and lower the learning rates if there was no improvement.
 
         A tensor is read. Raises `UsageError` inside a captured function.
@@ -518,14 +577,16 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale gradients so that the `norm_type`-norm of all their elements is at most `max_norm`, or infinity.
 
-    Return the norm before. Nothing is computed, so it may be captured with the step; with
-    `error_if_nonfinite` the norm is read, and one that is not finite raises `UsageError`. So do no gradient
-    at all, and a negative max_norm; `UsageTypeError` for no tensors.
+    Return the norm before, 0 without gradients. Nothing is computed, so it may be captured with the step;
+    with `error_if_nonfinite` the norm is read, and one that is not finite raises `UsageError`. So does a
+    negative max_norm; `UsageTypeError` for no tensors.
     """
     del foreach
     every = _with_gradients(parameters)
     most = max_norm if max_norm == math.inf else number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
     shared = [shares_gradient(t) for t in every]
+    if not every:
+        return Tensor(0.0)
     norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
     total = Tensor.cat(norms).norm(norm_type)
     if flag(error_if_nonfinite, "clip_grad_norm_, error_if_nonfinite"):
@@ -552,7 +613,4 @@ def _with_gradients(parameters: Any) -> list[Tensor]:
         hint = "give the list of tensors, for a model model.parameters()"
         raise UsageTypeError(f"clipping gradients: wanted tensors, saw {shown(parameters)}\nhint: {hint}")
     every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    found = [t for t in every if t.grad is not None]
-    if not found:
-        raise UsageError("clipping gradients: no parameter has one; call backward() first")
-    return found
+    return [t for t in every if t.grad is not None]

@@ -143,14 +143,14 @@ class SWALR(LambdaLR):
         self.anneal_epochs = int(number_within(what, whole(anneal_epochs, what), 0))
         super().__init__(optimizer, self._remaining)
 
-    def _remaining(self, step: int) -> float:
+    def _remaining(self, step: float) -> float:
         share = step / self.anneal_epochs if step < self.anneal_epochs else 1.0
         return 1 - share if self.anneal_strategy == "linear" else (1 + math.cos(math.pi * share)) / 2
 
     def _rates(self) -> list[float]:
         """Return the learning rates of this step, one for each group."""
-        before = self._remaining(self.steps - 1) if self.steps > 0 else 1.0
-        kept = self._remaining(self.steps) / before if before else 0.0
+        before = self._remaining(self.last_epoch - 1) if self.steps > 0 else 1.0
+        kept = self._remaining(self.last_epoch) / before if before else 0.0
         every = zip(self.optimizer.param_groups, self.goals, strict=True)
         return [goal + (group.rate_now() - goal) * kept for group, goal in every]
 

@@ -370,8 +370,11 @@ def is_floating_point(input: Tensor) -> bool:
     return input.is_floating_point()
 
 
-def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any = None) -> Tensor:
+def randint_like(
+    input: Tensor, low: int = 0, high: int | None = None, *, dtype: Any = None, memory_format: Any = None
+) -> Tensor:
     """Return random integers from `low` (with one number 0) below `high`, in the shape of a tensor."""
+    del memory_format
     low, high = (0, low) if high is None else (low, high)
     found = element_type(dtype) or input.dtype
     return Tensor.randint(*input.shape, low=low, high=high, dtype=found, device=input.device)

@@ -103,7 +103,7 @@ class ChainedScheduler(Schedule):
         self.schedulers = list(schedulers)
         self.steps = 0
 
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]  # as in PyTorch
         """Take a step of each schedule. Raises as their `step`."""
         for schedule in self.schedulers:
             schedule.step()
@@ -142,7 +142,7 @@ class SequentialLR(ChainedScheduler):
         self.milestones = list(milestones)
         schedulers[0].restart()
 
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]  # as in PyTorch
         """Take a step of the schedule whose turn it is. Raises as its `step`."""
         self.steps += 1
         turn = self.schedulers[bisect_right(self.milestones, self.steps)]

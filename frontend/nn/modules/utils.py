@@ -18,3 +18,8 @@ def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:
 
 
 _single, _pair, _triple, _quadruple = (_ntuple(n, f"_of_{n}") for n in (1, 2, 3, 4))
+
+
+def _reverse_repeat_tuple(t: Iterable[Any], n: int) -> tuple[Any, ...]:
+    """Return the values in reverse order, each n times."""
+    return tuple([x for x in reversed(tuple(t)) for _ in range(n)])

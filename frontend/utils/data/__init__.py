@@ -30,8 +30,12 @@ from frontend.torch.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )  # fmt: skip
+from hcq.names import lazy as _lazy
 
 __all__ = [n for n in globals() if not n.startswith("_")]
 
+__getattr__, __dir__ = _lazy(
+    __name__, [*__all__, "DistributedSampler"], {"DistributedSampler": f"{__name__}.distributed"}
+)
 for _name in ("dataloader", "dataset", "sampler"):  # PyTorch's modules, all of whose names are here
     _modules[f"{__name__}.{_name}"] = globals()[_name] = _modules[__name__]
