@@ -37,8 +37,8 @@ __all__ = [
 ]  # fmt: skip
 
 _PACKAGES = frozenset({
-    "accelerator", "amp", "autograd", "backends", "cuda", "distributed", "distributions", "func", "linalg",
-    "nn", "optim", "random", "special", "testing", "utils",
+    "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributed", "distributions", "func",
+    "jit", "linalg", "nn", "optim", "random", "special", "testing", "utils",
 })  # fmt: skip
 
 

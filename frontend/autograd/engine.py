@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from frontend import assignment
@@ -124,7 +125,7 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
         raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}; cast it with .float()")
     if seed is not None:
         tensor(seed, "gradient=", self)
-    if seed is None and self.expr.shape != ():
+    if seed is None and prod(self.expr.shape) != 1:
         raise UsageError(
             f"the gradient of a tensor of shape {self.expr.shape} needs gradient=..., of that shape\n"
             "hint: sum() it first"

@@ -21,23 +21,23 @@ Not here: the rules of the built-in functions (`rules`). Next: `engine`, which c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 from frontend.arguments.conversion import shown
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import ruled
+from frontend.evaluation.constants import constant, ruled, stopped
 from frontend.evaluation.printing import described
 from frontend.evaluation.trace import composite
 from hcq.errors import UsageError, UsageTypeError
-
-if TYPE_CHECKING:
-    from frontend.tensor import Tensor
-
 
 _SAVED: Final = "saved tensors"
 """The name, no attribute's, under which a rule keeps which of the saved values are None."""
 _NEEDS: Final = "needs input grad"
 """The name, no attribute's, under which a rule keeps which arguments want a gradient, as 0 and 1."""
+
+
+_KEPT: Final = frozenset({"saved_tensors", "needs_input_grad", "fixed"})
+"""Attributes of a context that are no part of a rule."""
 
 
 class FunctionContext:
@@ -49,7 +49,11 @@ class FunctionContext:
     saved_tensors: tuple[Any, ...] = ()
     """The tensors of `save_for_backward`; in `backward` abstract ones, whose values cannot be read."""
     needs_input_grad: tuple[bool, ...] = ()
-    """In `backward`: whether a gradient of each argument is wanted."""
+    """Whether a gradient of each argument is wanted."""
+    fixed: tuple[Any, ...] = ()
+    """Results without a gradient."""
+    materialized: bool = True
+    """Whether `backward` gets zeros, not None, for a result without a gradient."""
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors, or None, for `backward`, in place of those of an earlier call.
@@ -59,6 +63,14 @@ class FunctionContext:
         if not all(t is None or hasattr(t, "expr") for t in tensors):
             raise UsageTypeError(f"save_for_backward: wanted tensors, saw {shown(tensors)}; set attributes")
         self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Let no gradient flow through some results."""
+        self.fixed = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:  # noqa: FBT001 - the field's signature
+        """Choose whether `backward` gets zeros, or None, for a result without a gradient."""
+        self.materialized = value
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"forward left no {name!r} in its context")
@@ -72,16 +84,21 @@ class Function:
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        """Return one tensor, given the arguments of `apply`.
+        """Return a tensor, or a tuple, given the arguments of `apply`; without `ctx` beside `setup_context`.
 
         No gradient flows through the operations inside.
         """
         raise NotImplementedError
 
     @staticmethod
-    def backward(ctx: Any, g: Any) -> Any:
-        """Return the gradient of each argument of `forward`, given that of its result.
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Store what `backward` needs, if `forward` takes no context; a subclass may define it."""
 
+    @staticmethod
+    def backward(ctx: Any, *g: Any) -> Any:
+        """Return the gradient of each argument of `forward`, given that of each of its results.
+
+        For several results it is called for each of them, with zeros for the others, and gradients are added.
         It is one tensor for one argument, else a tuple with an entry for each argument, tensor or not; None
         is the entry of an argument without a gradient. Further entries may be None. A gradient has the shape
         and dtype of its argument.
@@ -89,10 +106,10 @@ class Function:
         raise NotImplementedError
 
     @classmethod
-    def apply(cls, *args: Any) -> Tensor:
+    def apply(cls, *args: Any) -> Any:
         """Return `forward(ctx, *args)`, differentiated by `backward`.
 
-        Raises `UsageError` when there is no tensor among the arguments, or the result is not one tensor. When
+        Raises `UsageError` when there is no tensor among the arguments, or among the results. When
         the gradient is taken, `UsageError` for another number of gradients than arguments or for another
         shape or dtype, `UsageTypeError` for an entry that is neither a tensor nor None.
         """
@@ -100,16 +117,28 @@ class Function:
         inputs = [i for i, a in enumerate(args) if hasattr(a, "expr")]
         if not inputs:
             raise UsageError(f"{cls.__name__}.apply: wanted a tensor among the arguments, saw {shown(args)}")
-        value = cls.forward(ctx, *args)
-        if not hasattr(value, "expr"):
-            raise UsageError(f"{cls.__name__}.forward: wanted one tensor as its result, saw {shown(value)}")
+        ctx.needs_input_grad = tuple([bool(getattr(a, "requires_grad", False)) for a in args])
+        apart = cls.setup_context is not Function.setup_context
+        value = cls.forward(*args) if apart else cls.forward(ctx, *args)
+        if apart:
+            cls.setup_context(ctx, args, value)
+        every = value if isinstance(value, tuple) else (value,)
+        if not any(hasattr(v, "expr") for v in every):
+            raise UsageError(f"{cls.__name__}.forward: wanted a tensor as its result, saw {shown(value)}")
         saved = [t for t in ctx.saved_tensors if t is not None]
-        left = {n: v for n, v in vars(ctx).items() if n != "saved_tensors"}
-        left[_NEEDS] = "".join(["01"[bool(getattr(a, "requires_grad", False))] for a in args])
+        left = {n: v for n, v in vars(ctx).items() if n not in _KEPT}
+        left[_NEEDS] = "".join(["01"[needed] for needed in ctx.needs_input_grad])
         if len(saved) < len(ctx.saved_tensors):
             left[_SAVED] = " ".join(["none" if t is None else "tensor" for t in ctx.saved_tensors])
-        rule = FunctionRule(cls, left, len(args), tuple(inputs))
-        return cast("Tensor", _with_rule(value, *[args[i] for i in inputs], *saved, rule=rule))
+        results = tuple([(v.expr.shape, v.expr.dtype) if hasattr(v, "expr") else None for v in every])
+        given, found = [*[args[i] for i in inputs], *saved], list(every)
+        for k, v in enumerate(every):
+            if any(v is t for t in ctx.fixed):
+                found[k] = stopped(v)
+            elif results[k] is not None:
+                rule = FunctionRule(cls, left, len(args), tuple(inputs), (k, results))
+                found[k] = _with_rule(v, *given, rule=rule)
+        return tuple(found) if isinstance(value, tuple) else found[0]
 
 
 class FunctionRule:
@@ -120,15 +149,22 @@ class FunctionRule:
     """
 
     def __init__(
-        self, cls: type[Function], left: dict[str, Any], count: int, inputs: tuple[int, ...]
+        self,
+        cls: type[Function],
+        left: dict[str, Any],
+        count: int,
+        inputs: tuple[int, ...],
+        result: tuple[int, tuple[Any, ...]],
     ) -> None:
         self.cls = cls
         self.left = left
         self.count = count
         self.inputs = inputs
+        self.result = result
+        """The place of a result, and (shape, dtype) of all results, None for what is no tensor."""
 
     def _key(self) -> tuple[Any, ...]:
-        return self.cls, self.count, self.inputs, repr(sorted(self.left.items()))
+        return self.cls, self.count, self.inputs, self.result, repr(sorted(self.left.items()))
 
     def _plain(self) -> bool:
         return all(v is None or isinstance(v, (bool, int, float, str)) for v in self.left.values())
@@ -144,7 +180,7 @@ class FunctionRule:
         )
 
     def __hash__(self) -> int:
-        return hash((self.cls, self.count, self.inputs))
+        return hash((self.cls, self.count, self.inputs, self.result))
 
     def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
         """Return the gradient of each source: from `backward` for the arguments, None for saved tensors.
@@ -158,7 +194,9 @@ class FunctionRule:
         rest = iter(sources[n:])
         kinds = self.left[_SAVED].split() if _SAVED in self.left else ["tensor"] * len(sources[n:])
         ctx.saved_tensors = tuple([next(rest) if kind == "tensor" else None for kind in kinds])
-        found = self.cls.backward(ctx, g)
+        place, results = self.result
+        zeros = [None if r is None or not ctx.materialized else constant(g, 0, r[1], r[0]) for r in results]
+        found = self.cls.backward(ctx, *zeros[:place], g, *zeros[place + 1 :])
         every = found if isinstance(found, tuple) else (found,)
         while len(every) > self.count and every[-1] is None:
             every = every[:-1]
