@@ -60,5 +60,5 @@ def test_a_causal_mask_hides_later_places():
     whole, part = encoder(x, mask, is_causal=True), encoder(x[:, :2], causal_mask(2))
     np.testing.assert_allclose(whole.numpy()[:, :2], part.numpy(), atol=1e-5)
     assert len({id(p) for p in encoder.parameters()}) == 24
-    with pytest.raises(UsageError, match="hint beside mask"):
+    with pytest.raises(UsageError, match="hint beside a mask"):
         encoder(x, is_causal=True)

@@ -95,11 +95,11 @@ def test_groups_have_settings_of_their_own():
 
 def test_wrong_groups_are_refused():
     a, b = Tensor([1.0]), Tensor([[1.0]])
-    for groups in ([{"lr": 0.1}], [{"params": [a]}, {"params": [a]}], [{"params": [a], "typo": 1}]):
+    for groups in ([{"lr": 0.1}], [{"params": [a]}, {"params": [a]}], [{"params": [a], "weigth_decay": 1}]):
         with pytest.raises(UsageError):
             nn.optim.SGD(groups)
     optimiser = nn.optim.SGD([a])
-    for name, value in (("typo", 1), ("momentum", -1), ("lr", -1.0)):
+    for name, value in (("momentom", 1), ("momentum", -1), ("lr", -1.0)):
         with pytest.raises(UsageError):
             optimiser.param_groups[0][name] = value
     optimiser.add_param_group({"params": [b], "lr": 1.0})
