@@ -214,6 +214,7 @@ class RunningBatch:
         for session, place in ((batch, row), (one, 0)):
             session.starts[place] = first
             session.ids[place, first : batch.end] = held.tokens
+            session.rotate(place, len(held.tokens))
         one.ids[0, :first] = 0
         for at, count in one.chunks(first, batch.end - 1):
             one.run(at, count, scored=count == 1)
@@ -222,6 +223,9 @@ class RunningBatch:
     def _step(self) -> None:
         """Run a token of each row, and put the ids that follow."""
         batch = self._batch
+        for row, held in enumerate(self.rows):
+            if held is not None and batch.rotate(row, len(held.tokens)):
+                self._run_prompt(row)
         found = batch.run(batch.end - 1, 1, scored=True)
         assert found is not None  # scored
         logits = found.numpy()[:, 0]

@@ -63,7 +63,7 @@ class KeyValueCache:
 
         self.keys, self.values = empty(), empty()
         Tensor.realize(*self.keys, *self.values)
-        self.rates = {layer.rope: rates(layer.rope, slots, device) for layer in d.layers if layer.rope}
+        self.rates = {layer.rope: rates(layer.rope, [0] * batch, device) for layer in d.layers if layer.rope}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,8 @@ class Decoder:
         )
         self.blocks = [_block(d, layer, _Named(source, f"blk.{i}.")) for i, layer in enumerate(d.layers)]
         self.norm = _norm(d, _Named(source, ""), "output_norm", d.width)
-        head = None if d.tied else stored.matrix(source, ["output.weight"], [d.vocabulary], d.width)
+        tied = d.tied and source.find("output.weight") is None  # files may have another head all the same
+        head = None if tied else stored.matrix(source, ["output.weight"], [d.vocabulary], d.width)
         self.head = head or self.table
 
     @property
@@ -253,7 +254,7 @@ class Decoder:
         if d.embedding_scale != 1.0:
             x = x * d.embedding_scale
         if self.places is not None:
-            x = x + self.places.rows(positions)
+            x = x + self.places.rows(positions.minimum(d.context - 1))  # texts that ended go on beside others
         every = Tensor.arange(cache.slots, dtype=dtypes.int32, device=self.device)[: at + tokens]
         seen = every.reshape(1, 1, every.shape[0])
         slot, first = slot.reshape(1, tokens, 1), first.reshape(batch, 1, 1)

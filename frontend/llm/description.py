@@ -2,7 +2,8 @@
 
 A family of models is a row (`families`) that makes a `Description` of a folder's `config.json` or of a GGUF
 file's metadata. What differs between families is data here: places and kinds of norms, rotary embeddings,
-windows, soft caps, activations, experts, tied heads. Biases are present where the file has them.
+windows, soft caps, activations, experts, tied heads. Biases are present where the file has them, if `biased`
+allows them.
 
 Not here: weights (`weights`), computing (`block`). Next: `families`, the rows.
 """
@@ -92,7 +93,9 @@ class Description:
     learned: bool = False
     """Whether positions are rows of a table that are added to the embeddings."""
     tied: bool = False
-    """Whether the head is the table of embeddings."""
+    """Whether the head is the table of embeddings, if the files have none."""
     experts: Experts | None = None
+    biased: tuple[str, ...] = ("",)
+    """How the names of weights begin that may have biases."""
     stops: tuple[int, ...] = ()
     """Ids that end a text."""

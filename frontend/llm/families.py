@@ -84,6 +84,12 @@ class ModelFamily:
     """Names of weights that differ from Llama's."""
     columns: bool = False
     """Whether files store the matrices of layers as (inputs, outputs)."""
+    biased: Mapping[str, str | bool] = field(default_factory=lambda: {"attn_": "attention_bias"})
+    """How names of matrices with biases begin -> True, or the setting that says whether they have them."""
+    listed: bool = False
+    """Whether files may list the kinds of layers (`layer_types`)."""
+    partial: bool = False
+    """Whether a part of a head may turn (`partial_rotary_factor`)."""
 
 
 def _head(s: ModelSettings) -> int:
@@ -94,13 +100,21 @@ def _head(s: ModelSettings) -> int:
     return s.count("head_dim", width // heads, most=1 << 16)
 
 
-def _qwen_slides(s: ModelSettings, layer: int) -> bool:
-    used = s.flag("use_sliding_window", default=False) and s.raw("sliding_window") is not None
-    return used and layer >= s.count("max_window_layers", 28, least=0)
+def _upper_slide(s: ModelSettings, layer: int) -> bool:
+    return s.raw("sliding_window") is not None and layer >= s.count("max_window_layers", 28, least=0)
+
+
+def _lower_slide(s: ModelSettings, layer: int) -> bool:
+    lower = layer % 2 == 0 and layer < s.count("max_window_layers", 28, least=0)
+    return s.raw("sliding_window") is not None and lower
 
 
 def _capped(s: ModelSettings) -> dict[str, Any]:
     """Return the caps, scales and bounds of Gemma."""
+    if s.text("model_type") == "gemma3_text" and s.raw("attn_logit_softcapping") is not None:
+        raise UnsupportedError(
+            f"{s.path}: attn_logit_softcapping, of which implementations differ in Gemma 3"
+        )
     return {
         "scale": s.number("query_pre_attn_scalar") ** -0.5,
         "score_cap": s.number("attn_logit_softcapping", 0.0),
@@ -111,6 +125,11 @@ def _capped(s: ModelSettings) -> dict[str, Any]:
 
 def _scaled(s: ModelSettings) -> dict[str, Any]:
     return {"embedding_scale": math.sqrt(s.count("hidden_size"))}
+
+
+def _first_gemma(s: ModelSettings) -> dict[str, Any]:
+    act = {"activation": "gelu_tanh"} if s.text("hidden_act") == "gelu" else {}  # its files' word for it
+    return {**_scaled(s), **act}
 
 
 def _qwen_experts(s: ModelSettings) -> dict[str, Any]:
@@ -133,43 +152,59 @@ def _learned(s: ModelSettings) -> dict[str, Any]:
     for name in ("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"):
         if s.flag(name, default=False):
             raise UnsupportedError(f"{s.path}: {name}")
-    return {"hidden": s.count("intermediate_size", 4 * s.count("hidden_size"))}
+    scale = _head(s) ** -0.5 if s.flag("scale_attn_weights", default=True) else 1.0
+    return {"hidden": s.count("intermediate_size", 4 * s.count("hidden_size")), "scale": scale}
 
 
-_GEMMA: Final = {"norm_offset": 1.0, "activation": "gelu_tanh"}
-_GEMMA_DEFAULTS: Final = {"tie_word_embeddings": True, "head_dim": 256, "query_pre_attn_scalar": 256}
+_GEMMA: Final = {"norm_offset": 1.0}
+_GEMMA_DEFAULTS: Final = {
+    "tie_word_embeddings": True, "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+    "hidden_activation": "gelu_pytorch_tanh",
+}  # fmt: skip
+_QKV: Final = {"attn_q": True, "attn_k": True, "attn_v": True}
+_QWEN: Final = {"use_sliding_window": False, "sliding_window": 4096}
 
 FAMILIES: Final[Mapping[str, ModelFamily]] = {
-    "llama": ModelFamily(slides=lambda _s, _i: False),
-    "mistral": ModelFamily(),
-    "qwen2": ModelFamily(slides=_qwen_slides),
-    "qwen3": ModelFamily(fixed={"norm_qk": "head"}, slides=_qwen_slides),
+    "llama": ModelFamily(
+        slides=lambda _s, _i: False, biased={"attn_": "attention_bias", "ffn_": "mlp_bias"}
+    ),
+    "mistral": ModelFamily(defaults={"sliding_window": 4096}, biased={}),
+    "qwen2": ModelFamily(slides=_upper_slide, defaults=_QWEN, biased=_QKV, listed=True),
+    "qwen3": ModelFamily(
+        fixed={"norm_qk": "head"}, slides=_upper_slide, defaults={**_QWEN, "head_dim": 128}, listed=True
+    ),
     "gemma": ModelFamily(
-        fixed=_GEMMA, read=_scaled, slides=lambda _s, _i: False,
-        defaults={"tie_word_embeddings": True, "head_dim": 256},
+        fixed=_GEMMA, read=_first_gemma, slides=lambda _s, _i: False,
+        defaults={"tie_word_embeddings": True, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh"},
     ),
     "gemma2": ModelFamily(
-        fixed={**_GEMMA, "norms": "both"}, read=_capped, slides=lambda _s, i: i % 2 == 0,
-        defaults={**_GEMMA_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
-                  "sliding_window": 4096},
-        names={**_AFTER, **_BOTH},
+        fixed={**_GEMMA, "norms": "both"}, read=_capped, slides=lambda _s, i: i % 2 == 0, listed=True,
+        defaults={**_GEMMA_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        names={**_AFTER, **_BOTH}, renamed={"hidden_act": "hidden_activation"},
     ),
     "gemma3_text": ModelFamily(
-        fixed={**_GEMMA, "norms": "both", "norm_qk": "head"}, read=_capped,
+        fixed={**_GEMMA, "norms": "both", "norm_qk": "head"}, read=_capped, listed=True,
         slides=lambda s, i: (i + 1) % s.count("sliding_window_pattern", 6) != 0,
         defaults={**_GEMMA_DEFAULTS, "rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0,
-                  "max_position_embeddings": 131_072, "vocab_size": 262_208, "sliding_window": 4096,
+                  "max_position_embeddings": 131_072, "vocab_size": 262_208,
                   "num_attention_heads": 8, "num_key_value_heads": 4, "rms_norm_eps": 1e-6},
-        names={**_AFTER, **_BOTH},
+        names={**_AFTER, **_BOTH}, renamed={"hidden_act": "hidden_activation"},
     ),
-    "phi3": ModelFamily(names=_FUSED),
+    "phi3": ModelFamily(
+        names=_FUSED, biased={}, partial=True, defaults={"original_max_position_embeddings": 4096}
+    ),
     "olmo2": ModelFamily(
         fixed={"norms": "after", "norm_qk": "whole"}, slides=lambda _s, _i: False, names=_AFTER
     ),
-    "mixtral": ModelFamily(read=_mixtral_experts, names=_MIXTRAL),
-    "qwen2_moe": ModelFamily(read=_qwen_experts, slides=_qwen_slides, names=_QWEN_EXPERTS),
+    "mixtral": ModelFamily(
+        read=_mixtral_experts, names=_MIXTRAL, biased={}, defaults={"rope_theta": 1_000_000.0}
+    ),
+    "qwen2_moe": ModelFamily(
+        read=_qwen_experts, slides=_lower_slide, names=_QWEN_EXPERTS, biased=dict.fromkeys(_QKV, "qkv_bias"),
+        defaults={**_QWEN, "qkv_bias": True}, listed=True,
+    ),
     "qwen3_moe": ModelFamily(
-        fixed={"norm_qk": "head"}, read=_qwen_experts, slides=_qwen_slides, names=_QWEN_EXPERTS
+        fixed={"norm_qk": "head"}, read=_qwen_experts, names=_QWEN_EXPERTS, defaults=_QWEN
     ),
     "gpt2": ModelFamily(
         fixed={"norm": "layer", "gated": False, "learned": True}, read=_learned, columns=True, names=_GPT2,
@@ -177,6 +212,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = {
         renamed={"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
                  "max_position_embeddings": "n_positions", "rms_norm_eps": "layer_norm_epsilon",
                  "hidden_act": "activation_function", "intermediate_size": "n_inner"},
+        biased={"": True},
     ),
 }  # fmt: skip
 """`model_type` of `config.json` -> the row."""
@@ -198,18 +234,22 @@ def described(values: Mapping[str, Any], path: str) -> tuple[Description, ModelF
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         raise UnsupportedError(f"{path}: wanted a model_type of {', '.join(FAMILIES)}, saw {kind!r}")
-    given = {name: value for name, value in values.items() if value is not None}
-    given = {**family.defaults, **given}
+    given = {"hidden_act": "silu", **family.defaults, **values}  # null is not the default
+    if "use_sliding_window" in family.defaults and not given["use_sliding_window"]:
+        given["sliding_window"] = None
+    given = {name: value for name, value in given.items() if value is not None}
     given |= {name: given[own] for name, own in family.renamed.items() if own in given}
     return _made(ModelSettings(given, path), family), family
 
 
 def _made(s: ModelSettings, family: ModelFamily) -> Description:
     depth, heads = _head(s), s.count("num_attention_heads")
-    act = s.text("hidden_activation", s.text("hidden_act", "silu"))
+    act = s.text("hidden_act")
     key_heads = s.count("num_key_value_heads", heads)
     if heads % key_heads:
         raise UsageError(f"{s.path}: {key_heads} heads of keys do not divide {heads} heads")
+    if s.flag("use_bidirectional_attention", default=False) or not s.flag("is_causal", default=True):
+        raise UnsupportedError(f"{s.path}: its tokens attend to later ones; wanted a causal model")
     if act not in _ACTIVATIONS:
         raise UnsupportedError(f"{s.path}: wanted an activation of {', '.join(_ACTIVATIONS)}, saw {act!r}")
     found: dict[str, Any] = {
@@ -218,6 +258,9 @@ def _made(s: ModelSettings, family: ModelFamily) -> Description:
         "context": s.count("max_position_embeddings"), "eps": s.number("rms_norm_eps"),
         "activation": _ACTIVATIONS[act], "tied": s.flag("tie_word_embeddings", default=False),
         "stops": s.ids("eos_token_id"),
+        "biased": tuple([
+            part for part, has in family.biased.items() if has is True or s.flag(str(has), default=False)
+        ]),
     }  # fmt: skip
     found |= {**family.fixed, **family.read(s)}
     found.setdefault("hidden", s.raw("intermediate_size", 0))
@@ -233,6 +276,11 @@ def _layers(s: ModelSettings, family: ModelFamily, *, experts: bool, turning: bo
     found = []
     for i, kind in enumerate(_kinds(s, family)):
         rope = _rope_settings(s, kind)
+        if family.partial:  # Phi-3's: "longrope" had other names
+            named = rope.get("rope_type", rope.get("type", "default"))
+            rope["rope_type"] = "longrope" if named in ("su", "yarn") else named
+        elif rope["partial_rotary_factor"] not in (None, 1):
+            raise UnsupportedError(f"{s.path}: partial_rotary_factor {rope['partial_rotary_factor']!r}")
         found.append(
             Layer(
                 rope=rope_of(ModelSettings(rope, s.path), _head(s), s.count("max_position_embeddings"))
@@ -250,26 +298,32 @@ def _kinds(s: ModelSettings, family: ModelFamily) -> list[str]:
     count = s.count("num_hidden_layers", most=10_000)
     kinds = ("full_attention", "sliding_attention")
     listed = s.raw("layer_types")
-    if listed is None:
-        return [kinds[family.slides(s, i)] for i in range(count)]
+    rule = [kinds[family.slides(s, i)] for i in range(count)]
+    if listed in (None, rule):
+        return rule
     if not isinstance(listed, list) or len(listed) != count:
         raise s.wrong("layer_types", f"a list of {count} kinds of layers")
     if unknown := {str(k) for k in listed} - {*kinds}:
         raise UnsupportedError(f"{s.path}: layers of the kinds {', '.join(sorted(unknown))}")
+    if not family.listed:
+        raise UnsupportedError(f"{s.path}: layer_types that are not {rule[0]} in each layer")
     return listed
 
 
 def _rope_settings(s: ModelSettings, kind: str) -> dict[str, Any]:
     """Return the settings of the rotary embedding of a kind of layers, from each of their forms."""
-    given = s.part("rope_parameters") or s.part("rope_scaling")
-    given = given[kind] if isinstance(given.get(kind), dict) else given
+    given = s.part("rope_scaling") or s.part("rope_parameters")
+    nested = isinstance(given.get(kind), dict)
+    given = given[kind] if nested else given
     base = s.raw("rope_theta")
     local = kind == "sliding_attention" and s.raw("rope_local_base_freq") is not None
     if local and "rope_theta" not in given:
         base, given = s.number("rope_local_base_freq"), {}
+    original = s.raw("original_max_position_embeddings")
     outer = {
         "rope_theta": base,
         "partial_rotary_factor": s.raw("partial_rotary_factor"),
-        "original_max_position_embeddings": s.raw("original_max_position_embeddings"),
+        "original_max_position_embeddings": s.count("max_position_embeddings"),
     }
-    return outer | {name: value for name, value in given.items() if value is not None}
+    inner = {} if nested or original is None else {"original_max_position_embeddings": original}
+    return outer | {name: value for name, value in given.items() if value is not None} | inner

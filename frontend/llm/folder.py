@@ -9,6 +9,7 @@ Not here: the settings (`families`). Next: `weights`.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ CONFIG: Final = "config.json"
 _GENERATION: Final = "generation_config.json"
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
+_BUFFERS: Final = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+"""Ends of names that are no weights, though files have them."""
 _PREFIXES: Final = ("", "language_model.")
 
 
@@ -64,7 +67,7 @@ class Folder:
             )
             stops = dict.fromkeys([*self.description.stops, *further])
             self.description = replace(self.description, stops=tuple(stops))
-        self._undo = ExitStack()
+        self._undo, self._used = ExitStack(), set[str]()
         self._files: dict[str, SafeFile] = {}
         """Name of a weight in the files -> the file that has it."""
         try:
@@ -114,6 +117,8 @@ class Folder:
         template = self._template(own).format(*layer, e="{e}")
         prefix, left_out = self._prefix
         full = f"{prefix}{template.removeprefix(left_out)}.{kind}"
+        if kind == "bias" and not own.startswith(self.description.biased):
+            return None
         experts = self.description.experts
         if "{e}" not in full:
             names = [full]
@@ -121,12 +126,21 @@ class Folder:
             names = [full.replace("{e}", str(e)) for e in range(experts.count if experts else 0)]
         if any(n not in self._files for n in names):
             return None
+        self._used |= {*names}
         parts = tuple([(self._files[n], self._files[n].entries[n]) for n in names])
         if len({(e.dtype, e.shape) for _, e in parts}) > 1:
             raise UsageError(f"{self.path}: the experts' {names[0]} differ in shape or dtype")
         shape = parts[0][1].shape
         columns = self.family.columns and bool(layer) and len(shape) == 2
         return Stored(parts, shape if len(names) == 1 else (len(names), *shape), columns)
+
+    def unused(self) -> list[str]:
+        """Return the names of weights that nothing has looked for; buffers and further layers are none."""
+        prefix, d = self._prefix[0], self.description
+        left = [n for n in self._files if n not in self._used and n.startswith(prefix)]
+        layer = re.compile(r"(?:^|\.)(?:layers|h)\.([0-9]+)\.")
+        further = {n for n in left if (at := layer.search(n)) and int(at[1]) >= len(d.layers)}
+        return sorted([n for n in left if n not in further and not n.endswith(_BUFFERS)])
 
     def __str__(self) -> str:
         return str(self.path)

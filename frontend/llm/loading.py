@@ -12,6 +12,7 @@ from frontend.llm.block import Decoder
 from frontend.llm.folder import Folder
 from frontend.llm.metadata import Gguf
 from frontend.llm.model import LanguageModel
+from hcq.errors import UsageError
 
 
 def load(
@@ -23,10 +24,16 @@ def load(
     Nothing of the files is run. `progress(done, total)` is called with bytes after each weight.
 
     Raises `OSError` for a file that cannot be read, `UsageError` for a malformed one and for weights that are
-    missing or of another shape than the settings say, `UnsupportedError` for a family, a scaling or a form
-    that is not known.
+    missing, not used, or of another shape than the settings say, `UnsupportedError` for a family, a setting
+    or a form that is not known.
     """
     place = Path(path)
     source = Folder(place, device, progress) if place.is_dir() else Gguf(place, device, progress)
     with source:
-        return LanguageModel(Decoder(source.description, source), str(path))
+        decoder = Decoder(source.description, source)
+        if unused := source.unused():
+            raise UsageError(
+                f"{path}: {len(unused)} weights are not used, such as {', '.join(unused[:3])}\n"
+                "hint: the settings are those of another model, or one such as attention_bias is missing"
+            )
+        return LanguageModel(decoder, str(path))

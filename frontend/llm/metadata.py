@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from frontend.llm.description import Description, Layer
+    from frontend.nn.state.tensor_file import TensorEntry
 
 _FAMILIES: Final = {
     "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2",
@@ -42,8 +43,19 @@ _KEYS: Final = {
     "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok",
     "expert_weights_norm": "norm_topk_prob", "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping", "vocab_size": "vocab_size",
+    "attention.sliding_window_pattern": "sliding_window_pattern",
 }  # fmt: skip
 """Key of metadata, without the architecture -> the setting."""
+_FURTHER: Final[dict[str, tuple[object, ...]]] = {
+    **dict.fromkeys(
+        ("rope.dimension_count", "rope.scaling.type", "rope.scaling.factor", "rope.scaling.attn_factor",
+         "rope.scaling.original_context_length", "rope.scaling.finetuned", "attention.value_length",
+         "expert_feed_forward_length", "expert_shared_feed_forward_length", "expert_shared_count",
+         "tensor_data_layout"), ()),
+    "attention.causal": (True,), "expert_gating_func": (1,), "expert_weights_scale": (0.0, 1.0),
+    "pooling_type": (0,),
+}  # fmt: skip
+"""Further keys that are read, or that weights must fit -> the values that are known; (): all."""
 _LARGEST: Final = {"gemma2": 46, "gemma3": 62}
 """Layers of the models whose scores are scaled by width / heads instead of by the size of a head."""
 
@@ -58,7 +70,7 @@ class Gguf:
     def __init__(
         self, path: Path, device: str | None, show: Callable[[int, int], object] | None = None
     ) -> None:
-        self.device = Device.named(device)
+        self.device, self._used = Device.named(device), set[str]()
         self._file = GgufFile(path, self.device)
         try:
             self.description: Description = self._described()
@@ -69,11 +81,19 @@ class Gguf:
 
     def find(self, name: str) -> Stored | None:
         """Return the weight of a name, None if there is none."""
-        entry = self._file.entries.get(name)
+        entry = self._entry(name)
         if entry is None:
             return None
         single = name.endswith("ffn_gate_inp_shexp.weight") and len(entry.shape) == 1
         return Stored(((self._file, entry),), (1, *entry.shape) if single else entry.shape)
+
+    def _entry(self, name: str) -> TensorEntry | None:
+        self._used.add(name)
+        return self._file.entries.get(name)
+
+    def unused(self) -> list[str]:
+        """Return the names of weights that nothing has looked for."""
+        return sorted({*self._file.entries} - self._used)
 
     def _described(self) -> Description:
         m = ModelSettings(self._file.metadata, self._file.path)
@@ -82,15 +102,19 @@ class Gguf:
             raise UnsupportedError(
                 f"{m.path}: wanted an architecture of {', '.join(_FAMILIES)}, saw {kind!r}"
             )
+        for name, value in m.values.items():
+            own = name.removeprefix(f"{kind}.")
+            if own == name or own in _KEYS or (own in _FURTHER and value in (_FURTHER[own] or (value,))):
+                continue
+            raise UnsupportedError(f"{m.path}: {name} is {str(value)[:80]}, and not known")
         values = {
             own: m.raw(f"{kind}.{key}") for key, own in _KEYS.items() if m.raw(f"{kind}.{key}") is not None
         }
         values |= self._further(m, kind, values)
         made, _ = described(values, m.path)
-        if kind.startswith("gemma"):
-            made = replace(made, norm_offset=0.0)
+        offset = 0.0 if kind.startswith("gemma") else made.norm_offset
         layers = tuple([self._layer(layer, m, kind) for layer in made.layers])
-        return replace(made, layers=layers)
+        return replace(made, layers=layers, norm_offset=offset, biased=("",))
 
     def _further(self, m: ModelSettings, kind: str, values: dict[str, Any]) -> dict[str, Any]:
         """Return the settings that have no key of their own."""
@@ -110,7 +134,11 @@ class Gguf:
             width, heads = m.count(f"{kind}.embedding_length"), m.count(f"{kind}.attention.head_count")
             large = values.get("num_hidden_layers") == _LARGEST[kind]
             found["query_pre_attn_scalar"] = width // heads if large else depth
+        if kind == "llama":  # Mixtral's default base is another one
+            found["rope_theta"] = values.get("rope_theta", 10000.0)
         scaling = m.text(f"{kind}.rope.scaling.type", "none")
+        if scaling != "longrope" and m.number(f"{kind}.rope.scaling.attn_factor", 1.0) != 1:
+            raise UnsupportedError(f"{m.path}: {kind}.rope.scaling.attn_factor of the scaling {scaling!r}")
         if scaling in {"linear", "yarn"}:
             found["rope_scaling"] = {
                 "rope_type": scaling,
@@ -144,7 +172,7 @@ class Gguf:
 
     def _divisors(self, name: str, size: int) -> tuple[float, ...] | None:
         """Return the divisors of the rotation's pairs that the file has under a name."""
-        entry = self._file.entries.get(f"{name}.weight")
+        entry = self._entry(f"{name}.weight")
         if entry is None:
             return None
         found = self._file[f"{name}.weight"].flatten().tolist()

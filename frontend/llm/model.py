@@ -19,6 +19,7 @@ from frontend.capture.jit import TinyJit
 from frontend.device import LOCK, Device
 from frontend.evaluation.plan import PLANS
 from frontend.llm.block import KeyValueCache
+from frontend.llm.rope import rates
 from frontend.llm.sampling import Sampling
 from frontend.tensor import Tensor
 from frontend.variable import Variable
@@ -53,6 +54,8 @@ class Session:
         self.starts = np.zeros(batch, np.int32)
         self.end = 0
         """Slots that are filled."""
+        self._long = [0] * batch
+        """The number of tokens of each row by which the divisors of its rotation were chosen last."""
 
     def run(self, at: int, tokens: int, *, scored: bool) -> Tensor | None:
         """Run the tokens of the slots from `at` on.
@@ -70,6 +73,20 @@ class Session:
         starts = Tensor(self.starts.copy(), device=device).realize()
         found: Tensor | None = self.call(graph, ids, slot, starts)
         return found
+
+    def rotate(self, row: int, tokens: int) -> bool:
+        """Choose the rotation of a row by its number of tokens; return whether it is another than before.
+
+        Then the row's tokens have to run again: texts longer than the original context have other divisors.
+        """
+        before, self._long[row] = self._long[row], tokens
+        limits = {rope.original for rope in self.cache.rates if rope.long is not None}
+        if not any((before > limit) != (tokens > limit) for limit in limits):
+            return False
+        for rope, rate in self.cache.rates.items():
+            if rope.long is not None:
+                rate.assign(rates(rope, self._long, self.decoder.device)).realize()
+        return True
 
     def call(self, graph: TinyJit[Any, Any], *args: Any) -> Any:
         """Call a graph that uses the cache. Once it is captured, drop what only the calls before need."""
@@ -103,7 +120,8 @@ class Session:
         All but the last `spare` tokens run in chunks. Slots that hold the same tokens need not run again.
         """
         longest = max(map(len, prompts))
-        same = self._same(prompts[0]) if spare and self.batch == 1 else 0
+        turned = [self.rotate(row, len(prompt)) for row, prompt in enumerate(prompts)]
+        same = self._same(prompts[0]) if spare and self.batch == 1 and not turned[0] else 0
         if same:
             first = int(self.starts[0])
             self.ids[0, first : first + longest] = prompts[0]
@@ -125,6 +143,11 @@ class Session:
         count = min(len(held), len(prompt))
         differs = np.flatnonzero(held[:count] != np.array(prompt[:count], np.int32))
         return int(differs[0]) if len(differs) else count
+
+    def fill(self, begin: int) -> None:
+        """Run the tokens of the slots from `begin` on, but for the last."""
+        for at, count in self.chunks(begin, self.end - 1):
+            self.run(at, count, scored=count == 1)
 
     def chunks(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield (slot, tokens) of the calls that run the slots begin..end.
@@ -238,7 +261,9 @@ class LanguageModel:
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         if type(max_tokens) is not int or max_tokens < 0:
             raise UsageError(f"generate, max_tokens: wanted a whole number of at least 0, saw {max_tokens!r}")
-        ends = frozenset(self.description.stops if stop is None else stop)
+        if seed is not None and (type(seed) is not int or seed < 0):
+            raise UsageError(f"generate, seed: wanted a whole number of at least 0, saw {seed!r}")
+        ends = frozenset(self.description.stops if stop is None else _ids(stop, "generate, stop"))
         sequence = np.random.SeedSequence(seed)
         draws = [np.random.default_rng(part) for part in sequence.spawn(len(checked))]
         return self._generated(checked, max_tokens, ends, sampling, draws)
@@ -253,11 +278,12 @@ class LanguageModel:
     ) -> Iterator[list[int | None]]:
         counts = [min(most, self.description.context - len(p)) for p in prompts]
         session = self._session(len(prompts), max(map(len, prompts)) + max(counts))
-        begin = session.begin(prompts, 1)
-        for at, count in session.chunks(begin, session.end - 1):
-            session.run(at, count, scored=count == 1)
+        session.fill(session.begin(prompts, 1))
         try:
             for step in range(max(counts)):
+                turned = [session.rotate(i, session.end - int(n)) for i, n in enumerate(session.starts)]
+                if any(turned):
+                    session.fill(0)
                 found = session.run(session.end - 1, 1, scored=True)
                 assert found is not None  # scored
                 tokens: list[int | None] = [None] * len(prompts)
@@ -299,7 +325,7 @@ class LanguageModel:
         if not len(prompts):
             raise UsageError(f"{what}: wanted at least one list of ids, saw none")
         for given in prompts:
-            prompt = [_id(n, what) for n in given]
+            prompt = _ids(given, what)
             if not 0 < len(prompt) <= d.context:
                 raise UsageError(f"{what}: wanted 1 to {d.context} ids, saw {len(prompt)}")
             if outside := [n for n in prompt if not 0 <= n < d.vocabulary]:
@@ -314,8 +340,9 @@ class LanguageModel:
         )
 
 
-def _id(value: Any, what: str) -> int:
+def _ids(values: Any, what: str) -> list[int]:
+    """Return ids as a list. Raises `UsageTypeError` for anything else."""
     try:
-        return int(value.__index__())
+        return [int(n.__index__()) for n in values]
     except (AttributeError, TypeError):
-        raise UsageTypeError(f"{what}: wanted ids as whole numbers, saw {value!r}") from None
+        raise UsageTypeError(f"{what}: wanted ids as whole numbers, saw {values!r}"[:200]) from None

@@ -1,7 +1,7 @@
 """Requests and answers of OpenAI's interface of chat and text completions: checked fields, objects, errors.
 
-The fields are those of https://platform.openai.com/docs/api-reference/chat and .../completions. A field that
-would change the answer and is not supported is refused; fields that do not (user, metadata) are ignored.
+The fields are those of https://platform.openai.com/docs/api-reference/chat and .../completions, and `top_k`.
+Fields that are not known, and values that are not supported, are refused; `_IGNORED` change no answer.
 
 Not here: connections (`server`). Next: `batching`, which computes.
 """
@@ -26,6 +26,15 @@ _REFUSED: Final = (
     "presence_penalty", "suffix", "tools", "top_logprobs", "audio", "prediction",
 )  # fmt: skip
 """Fields that are refused unless they have a value without effect."""
+_IGNORED: Final = (
+    "user", "metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
+    "prompt_cache_key", "prompt_cache_retention",
+)  # fmt: skip
+_READ: Final = {
+    "chat.completion": ("messages", "max_completion_tokens"), "text_completion": ("prompt",),
+    "both": ("model", "max_tokens", "temperature", "top_k", "top_p", "seed", "stop", "stream",
+             "stream_options"),
+}  # fmt: skip
 _PLAIN: Final[dict[str, tuple[Any, ...]]] = {
     "best_of": (1,), "tool_choice": ("none", "auto"), "response_format": ({"type": "text"},), "n": (1,),
     "modalities": (["text"],),
@@ -87,12 +96,19 @@ def wanted(kind: Kind, body: Any, codec: TextCodec, name: str) -> Wanted:
     if model != name:
         text = f"the model {model!r} does not exist; this server has {name!r}"
         raise RequestError(text, param="model", status=404, code="model_not_found")
-    for field in (*_REFUSED, *_PLAIN):
-        value = body.get(field)
-        if value not in (None, False, 0, [], {}, "", *_PLAIN.get(field, ())) or (value == 0 and field == "n"):
+    for field, value in body.items():
+        if field in _READ["both"] or field in _READ[kind] or field in _IGNORED:
+            continue
+        if field not in _REFUSED and field not in _PLAIN:
+            raise RequestError(f"unrecognized request argument: {field[:80]}", param=field[:80])
+        counts = field in {"n", "best_of"} or (field == "logprobs" and value is not False)
+        without = (None, *_PLAIN.get(field, ()), *(() if counts else (False, 0, [], {}, "")))
+        if value not in without:
             raise RequestError(f"{field}: this server does not support {str(value)[:80]!r}", param=field)
     ids = _of_messages(body, codec) if kind == "chat.completion" else _of_prompt(body, codec)
     options = _field(body, "stream_options", (dict,), "an object", {})
+    if options and not body.get("stream"):
+        raise RequestError("stream_options: wanted only with stream", param="stream_options")
     name_of_most = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     most = _field(body, name_of_most, (int,), "a whole number", 16 if kind == "text_completion" else None)
     if most is not None and most < 1:

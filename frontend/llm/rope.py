@@ -9,6 +9,7 @@ Not here: which family has which (`families`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from compiler.dtype import dtypes
 from frontend.llm.description import Rope
@@ -113,21 +114,21 @@ def _longrope(settings: ModelSettings, base: float, size: int, context: int) -> 
     return Rope(base=base, size=size, divisors=each[0], long=each[1], original=original, factor=factor)
 
 
-def rates(rope: Rope, context: int, device: str) -> Tensor:
-    """Return the angle of each pair for one position (size / 2,) float32.
+def rates(rope: Rope, tokens: Sequence[int], device: str) -> Tensor:
+    """Return the angle of each pair for one position (rows, size / 2) float32.
 
-    `context` is the number of positions of the cache, which chooses between `divisors` and `long`.
+    A row of more `tokens` than the original context has those of `long`. Without `long` there is one row.
     """
-    count = rope.size // 2
-    divisors = rope.long if rope.long is not None and context > rope.original else rope.divisors
-    divisors = divisors or (1.0,) * count
-    each = [rope.base ** (-2 * i / rope.size) / divisors[i] for i in range(count)]
+    each = []
+    for count in tokens if rope.long is not None else [0]:
+        divisors = (rope.long if count > rope.original else rope.divisors) or (1.0,) * (rope.size // 2)
+        each.append([rope.base ** (-2 * i / rope.size) / by for i, by in enumerate(divisors)])
     return Tensor(each, dtype=dtypes.float32, device=device).realize()
 
 
 def turns(rope: Rope, rate: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Return cosine and sine (batch, tokens, size / 2) float32 of positions (batch, tokens) int32."""
-    angles = positions.cast(dtypes.float32).unsqueeze(2) * rate.reshape(1, 1, rope.size // 2)
+    angles = positions.cast(dtypes.float32).unsqueeze(2) * rate.unsqueeze(1)
     cosine, sine = angles.cos(), angles.sin()
     if rope.factor != 1.0:
         cosine, sine = cosine * rope.factor, sine * rope.factor

@@ -187,10 +187,23 @@ def needed(source: Source, name: str, shape: tuple[int, ...]) -> Stored:
 
 
 def vector(source: Source, name: str, size: int) -> Tensor:
-    """Return a weight (size,), as float32. Raises `UsageError` as `needed`."""
+    """Return a weight (size,), as float32. Raises `UsageError` as `needed` and `_floating`."""
     stored = needed(source, name, (size,))
-    found = _placed(source, [stored], (size,), stored.form[0])
-    return found.cast(dtypes.float32).realize()
+    packing = _floating(source, name, stored)
+    if packing is None:
+        found = _placed(source, [stored], (size,), stored.form[0]).cast(dtypes.float32)
+    else:
+        blocks = (size // packing.elements, packing.size)
+        found = packing.read(_placed(source, [stored], blocks, dtypes.uint8)).reshape(size)
+    return found.realize()
+
+
+def _floating(source: Source, name: str, stored: Stored) -> Packing | None:
+    """Return the packing of a weight. Raises `UsageError` for others than floats of 16 or 32 bits."""
+    dtype, packing, _ = stored.form
+    if packing is None and not (dtype.is_float and dtype.bits in {16, 32}):
+        raise UsageError(f"{source}: {name} has the dtype {dtype.name}; wanted floats of 16 or 32 bits")
+    return packing
 
 
 def matrix(
@@ -201,13 +214,11 @@ def matrix(
     Raises `UsageError` as `needed`, and for matrices of different forms or numbers of inputs.
     """
     each = [needed(source, n, (*lead, r, inputs)) for n, r in zip(names, rows, strict=True)]
-    dtype, packing, columns = each[0].form
-    total = sum(rows)
+    dtype, _, columns = each[0].form
+    packing, total = _floating(source, names[0], each[0]), sum(rows)
     if packing is not None:
         shape = (*lead, total, inputs // packing.elements, packing.size)
         return WeightMatrix(_placed(source, each, shape, dtypes.uint8), packing)
-    if not dtype.is_float or dtype.bits < 16:
-        raise UsageError(f"{source}: {names[0]} has the dtype {dtype.name}; wanted floats of 16 or 32 bits")
     shape = (*lead, inputs, total) if columns else (*lead, total, inputs)
     return WeightMatrix(_placed(source, each, shape, dtype), None, columns)
 

@@ -274,6 +274,36 @@ def test_names_given_twice_and_deep_headers_are_refused(tmp_path: Path):
             nn.state.safe_load(path)
 
 
+@pytest.mark.parametrize("begins", [(0, 0), (0, 4), (4, 12), (0, 12)])
+def test_tensors_that_share_bytes_or_leave_some_out_are_refused(begins: tuple[int, int], tmp_path: Path):
+    """Two tensors of 8 bytes in a safetensors file, and in the aligned blocks of a GGUF file."""
+    path, entries = tmp_path / "x", {}
+    for name, at in zip("ab", begins, strict=True):
+        entries[name] = {"dtype": "F32", "shape": [2], "data_offsets": [at, at + 8]}
+    header = json.dumps(entries).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(20))
+    with pytest.raises(UsageError, match=r"malformed: [ab] begins at byte .*; wanted"):
+        nn.state.safe_load(path)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 2, 0)
+    for name, at in zip(b"ab", begins, strict=True):
+        head += struct.pack("<QBIQIQ", 1, name, 1, 2, 0, 4 * at)
+    path.write_bytes(head + bytes(-len(head) % 32) + bytes(128))
+    with pytest.raises(UsageError, match=r"malformed: [ab] begins at byte .*; wanted"):
+        nn.state.gguf_load(path)
+
+
+def test_bytes_behind_the_last_tensor_and_metadata_given_twice_are_refused(tmp_path: Path):
+    path = tmp_path / "x"
+    nn.state.safe_save({"a": Tensor([1.0])}, path)
+    path.write_bytes(path.read_bytes() + bytes(4))
+    with pytest.raises(UsageError, match="tensors end at byte"):
+        nn.state.safe_load(path)
+    value = struct.pack("<QBII", 1, ord("k"), 4, 7)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + value * 2 + bytes(64))
+    with pytest.raises(UsageError, match="metadata k is there twice"):
+        nn.state.gguf_load(path)
+
+
 def damaged(data: bytes, count: int) -> list[bytes]:
     """Return a file cut off at some places, and with some bytes changed."""
     rng = random.Random(0)

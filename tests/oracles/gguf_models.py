@@ -164,7 +164,7 @@ def _text(value: str) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    """Return a value of metadata with its type: uint32, float32, text, or an array of one of them."""
+    """Return a value of metadata with its type: uint32, float32, bool, text, or an array of one of them."""
     if isinstance(value, list):
         parts = [_value(v) for v in value]
         return (
@@ -173,16 +173,23 @@ def _value(value: Any) -> bytes:
             + struct.pack("<Q", len(parts))
             + b"".join(p[4:] for p in parts)
         )
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
     if isinstance(value, str):
         return struct.pack("<I", 8) + _text(value)
     return struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value)
 
 
-def write(path: Path, name: str, more: Mapping[str, Any] | None = None) -> Path:
-    """Write the file of a model, with further metadata; return its path."""
+def write(
+    path: Path,
+    name: str,
+    more: Mapping[str, Any] | None = None,
+    changed: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
+) -> Path:
+    """Write the file of a model, with further metadata, further or changed tensors; return its path."""
     kind, matrices, tables = MODELS[name]
     values = metadata(kind) | dict(more or {})
-    each = tensors(kind, matrices, tables)
+    each = tensors(kind, matrices, tables) | dict(changed or {})
     head = b"GGUF" + struct.pack("<IQQ", 3, len(each), len(values))
     head += b"".join(_text(key) + _value(value) for key, value in values.items())
     data = b""

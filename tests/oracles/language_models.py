@@ -45,6 +45,10 @@ def _rope(kind: str, **settings: object) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **settings}}
 
 
+_GPT2: Final = {
+    "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512, "eos_token_id": 2,
+}  # fmt: skip
+
 MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "llama 2": ("Llama", {"num_key_value_heads": 4}),
     "llama 3": ("Llama", {"tie_word_embeddings": True, **_rope(
@@ -66,13 +70,32 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         "longrope", short_factor=[1 + i / 10 for i in range(8)], long_factor=[2.0 + i for i in range(8)],
         original_max_position_embeddings=256, factor=2.0)),
     "olmo 2": ("Olmo2", {}),
-    "gpt 2": ("GPT2", {
-        "vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512, "eos_token_id": 2}),
+    "gpt 2": ("GPT2", _GPT2),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen 2 moe": ("Qwen2Moe", {**_EXPERTS, "shared_expert_intermediate_size": 40}),
     "qwen 3 moe": ("Qwen3Moe", {**_EXPERTS, **_HEAD, "norm_topk_prob": True, "mlp_only_layers": [0]}),
+    "gemma 2, without caps": ("Gemma2", {
+        **_HEAD, **_WINDOW, "query_pre_attn_scalar": 20, "attn_logit_softcapping": None,
+        "final_logit_softcapping": None, "hidden_activation": "gelu"}),
+    "gpt 2, scores as they are": ("GPT2", {**_GPT2, "scale_attn_weights": False}),
+    "qwen 2 moe, lower windows": ("Qwen2Moe", {
+        **_EXPERTS, **_WINDOW, "shared_expert_intermediate_size": 40, "num_hidden_layers": 3,
+        "use_sliding_window": True, "max_window_layers": 2, "num_experts_per_tok": 1}),
+    "qwen 3 moe, windows": ("Qwen3Moe", {
+        **_EXPERTS, **_HEAD, "sliding_window": 8, "use_sliding_window": True, "decoder_sparse_step": 2}),
+    "mixtral, no base": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 1}),
+    "llama, two forms, another head": ("Llama", {}),
+    "phi 3, past its context": ("Phi3", {"original_max_position_embeddings": 64, **_rope(
+        "longrope", short_factor=[1 + i / 10 for i in range(8)], long_factor=[2.0 + i for i in range(8)],
+        original_max_position_embeddings=300, factor=2.0)}),
 }  # fmt: skip
 """Name -> the class of its settings (without "Config"), and the settings that differ from `_SMALL`."""
+CHANGED: Final[dict[str, dict[str, Any]]] = {
+    "mixtral, no base": {"rope_parameters": None},
+    "llama, two forms, another head": {
+        "rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 5000.0, "tie_word_embeddings": True},
+}  # fmt: skip
+"""Name -> what differs in `config.json` from the settings as they are saved."""
 
 
 def weights(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray[Any, Any]]:
@@ -88,17 +111,19 @@ def weights(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray[Any, An
     return found
 
 
-def record(torch: Any, transformers: Any, kind: str, settings: dict[str, Any]) -> dict[str, Any]:
+def record(torch: Any, transformers: Any, name: str) -> dict[str, Any]:
     """Return the settings, shapes, logits and ids of a model."""
+    kind, settings = MODELS[name]
     given = settings if kind == "GPT2" else _SMALL | settings
     config = getattr(transformers, f"{kind}Config")(**given)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)  # the names in files differ from those in memory
         files = library("safetensors.numpy", cure="run it where transformers 5 is installed")
-        shapes = {name: list(t.shape) for name, t in files.load_file(f"{folder}/model.safetensors").items()}
+        shapes = {n: list(t.shape) for n, t in files.load_file(f"{folder}/model.safetensors").items()}
         files.save_file(weights(shapes), f"{folder}/model.safetensors", {"format": "pt"})
-        kept = json.loads((Path(folder) / "config.json").read_text())
+        kept = json.loads((Path(folder) / "config.json").read_text()) | CHANGED.get(name, {})
+        (Path(folder) / "config.json").write_text(json.dumps(kept))
         model = transformers.AutoModelForCausalLM.from_pretrained(
             folder, attn_implementation="eager", dtype=torch.float32
         ).eval()
@@ -127,9 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command("tests.oracles.language_models", __doc__).parse_args(argv)
     torch = pytorch()
     transformers = library("transformers", cure="run it where transformers 5 is installed")
-    lines = [
-        f"{json.dumps(name)}: {json.dumps(record(torch, transformers, *row))}" for name, row in MODELS.items()
-    ]
+    lines = [f"{json.dumps(name)}: {json.dumps(record(torch, transformers, name))}" for name in MODELS]
     OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"{len(lines)} models of transformers {transformers.__version__} in {OUT}")
     return 0

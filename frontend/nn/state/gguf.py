@@ -282,6 +282,8 @@ class GgufFile(TensorFile):
         tensors, values = c.number("Q"), c.number("Q")
         for _ in range(values):
             name = c.text()
+            if name in self.metadata:
+                raise UsageError(f"{path} is malformed: the metadata {name} is there twice")
             self.metadata[name] = c.value(c.number("I"))
         alignment = self.metadata.get(_ALIGNMENT, 32)
         if type(alignment) is not int or alignment < 1:
@@ -292,6 +294,7 @@ class GgufFile(TensorFile):
             if name in self.entries:
                 raise UsageError(f"{path} is malformed: the tensor {name} is there twice")
             self.entries[name] = _stored(name, shape, kind, start + offset, len(data))
+        self.refuse_gaps(start, alignment)
 
     def tensor(self, e: TensorEntry, raw: bytes, shape: tuple[int, ...]) -> Tensor:
         """Return bytes of a tensor as a tensor of a shape; quantised blocks become float32."""

@@ -47,6 +47,8 @@ class SafeFile(TensorFile):
             raise UsageError(f"{path}: __metadata__ is {self.metadata!r}, not an object of names and texts")
         for name, entry in header.items():
             self.entries[name] = _entry(len(data), start, name, entry)
+        if (end := self.refuse_gaps(start)) != len(data):
+            raise UsageError(f"{path} is malformed: tensors end at byte {end} of {len(data)}")
 
 
 def safe_open(path: str | Path, *, device: str | None = None) -> SafeFile:
@@ -67,7 +69,7 @@ def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tenso
 
     Raises `OSError` when the file cannot be read, `UsageError` when it is malformed: empty, cut off, its
     header no JSON object, an entry without dtype, shape or offsets, an unknown dtype, offsets outside of the
-    file, or a size that does not fit the shape.
+    file, a size that does not fit the shape, or bytes that are those of two tensors or of none.
     """
     with safe_open(path, device=device) as file:
         return dict(file.items())

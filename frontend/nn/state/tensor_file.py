@@ -146,6 +146,20 @@ class TensorFile(Mapping[str, Tensor]):
         """
         raise NotImplementedError
 
+    def refuse_gaps(self, start: int, alignment: int = 1) -> int:
+        """Return the byte behind the last tensor, aligned. Tensors fill the file from byte `start` on.
+
+        Raises `UsageError` for bytes that belong to two tensors or to none.
+        """
+        for name, e in sorted(self.entries.items(), key=lambda each: each[1][2:4]):
+            if e.begin != start:
+                raise UsageError(
+                    f"{self.path} is malformed: {name} begins at byte {e.begin}; wanted {start}, where "
+                    "the tensor before it ends"
+                )
+            start = -(-e.end // alignment) * alignment
+        return start
+
     def raw(self, begin: int, end: int) -> bytes:
         """Return bytes begin..end of the file.
 

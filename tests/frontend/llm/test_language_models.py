@@ -11,7 +11,9 @@ import pytest
 
 from compiler.dtype import dtypes
 from frontend import llm
+from frontend.llm.sampling import Sampling
 from frontend.nn.state import safetensors
+from hcq.errors import UsageError
 from tests.oracles.language_models import MODELS, PROMPTS, SCORED, weights
 
 if TYPE_CHECKING:
@@ -61,6 +63,49 @@ def test_every_family_equals_transformers(name: str, tmp_path: Path):
 @pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
 def test_emulated_gpus_run_language_models(device: str, name: str, tmp_path: Path):
     compared(llm.load(write(tmp_path, name), device=device), WANT[name], count=8)
+
+
+def test_a_text_that_ended_does_not_change_longer_ones_beside_it(tmp_path: Path):
+    """One text of a batch reaches the model's last position, or a stop id, long before the other one ends."""
+    model = llm.load(write(tmp_path, "gpt 2"))
+    short, want = PROMPTS[1][0], WANT["gpt 2"]["greedy"][1]
+    steps = list(model.generate_batch([[3] * 500, short], max_tokens=40, stop=()))
+    assert [s[1] for s in steps] == want
+    assert [s[0] is None for s in steps] == [False] * 12 + [True] * 28
+    first = list(model.generate(PROMPTS[0][0], max_tokens=1, stop=()))
+    assert list(model.generate(PROMPTS[0][0], max_tokens=9, stop=first)) == []  # at the first place
+    steps = list(model.generate_batch([PROMPTS[0][0], short], max_tokens=40, stop=first))
+    end = want.index(first[0]) if first[0] in want else 40
+    assert steps == [[None, t] for t in want[:end]]
+    assert list(model.generate(short, max_tokens=0)) == []
+    assert list(model.generate([3] * 512, max_tokens=9)) == []  # no position is left
+
+
+def test_greatest_logits_are_chosen_at_every_setting():
+    """Equal logits, temperatures at the ends of floats, more ids than there are, NaN and infinity."""
+    x = np.array([1, 3, 3, 2, -np.inf], np.float32)
+
+    def counts(**settings: Any) -> list[int]:
+        draws = [Sampling(**settings).choose(x, np.random.default_rng(i)) for i in range(200)]
+        return np.bincount(draws, minlength=5).tolist()
+
+    assert counts() == counts(temperature=1.0, top_k=1) == counts(temperature=1.0, top_p=5e-324)
+    assert counts() == [0, 200, 0, 0, 0]
+    cold = counts(temperature=5e-324)
+    assert (
+        cold == counts(temperature=1e-300) == counts(temperature=1.0, top_k=2) == [0, cold[1], cold[2], 0, 0]
+    )
+    assert min(cold[1:3]) > 60
+    hot = counts(temperature=1e308)
+    assert min(hot[:4]) > 30
+    assert hot[4] == 0
+    assert counts(temperature=1.0, top_k=9) == counts(temperature=1.0) == counts(temperature=1.0, top_k=5)
+    for value in (np.nan, np.inf):
+        for settings in ({}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 2}):
+            with pytest.raises(UsageError, match="the logit of the id 3 is"):
+                Sampling(**settings).choose(np.where(x == 2, np.float32(value), x), np.random.default_rng(0))
+    with pytest.raises(UsageError, match="is -inf"):
+        Sampling().choose(x[4:], np.random.default_rng(0))
 
 
 def test_a_model_generates_by_chance_and_from_its_cache(tmp_path: Path):

@@ -161,7 +161,8 @@ def pieces(text: str) -> list[Any]:
 def test_clients_at_once_get_the_answers_of_a_single_one(model: llm.LanguageModel) -> None:
     bodies = [asked("QZ#!", seed=i, temperature=i % 2, max_tokens=4 + 3 * i) for i in range(6)]
     messages = [{"role": "user", "content": [{"type": "text", "text": "XY"}]}]
-    chat = {"model": "tiny", "messages": messages, "temperature": 0, "max_completion_tokens": 8}
+    without = {"logprobs": False, "top_logprobs": 0, "n": 1, "logit_bias": {}, "user": "a", "tools": None}
+    chat = {"model": "tiny", "messages": messages, "temperature": 0, "max_completion_tokens": 8} | without
 
     async def run(client: Served) -> None:
         async def text(body: Any) -> Any:
@@ -216,7 +217,11 @@ def test_wrong_requests_get_an_error_object(model: llm.LanguageModel) -> None:
         (400, "max_tokens", asked("A", max_tokens=0)), (400, "max_tokens", asked("A", max_tokens=True)),
         (400, "prompt", asked("A", max_tokens=10**30)), (400, "stop", asked("A", stop=["b"] * 5)),
         (400, "stop", asked("A", stop=[""])), (400, "n", asked("A", n=2)), (400, "n", asked("A", n=0)),
-        (400, "logprobs", asked("A", logprobs=3)), (400, "seed", asked("A", seed=1.5)),
+        (400, "logprobs", asked("A", logprobs=3)), (400, "logprobs", asked("A", logprobs=0)),
+        (400, "best_of", asked("A", best_of=0)), (400, "max_token", asked("A", max_token=5)),
+        (400, "repetition_penalty", asked("A", repetition_penalty=1.2)),
+        (400, "messages", asked("A", messages=[])), (400, "seed", asked("A", seed=1.5)),
+        (400, "stream_options", asked("A", stream_options={"include_usage": True})),
         (400, "stream", asked("A", stream=1)), (413, "", b" " * (5 << 20)),
     ]  # fmt: skip
     chats = [
