@@ -91,6 +91,7 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }  # fmt: skip
 """Name -> the class of its settings (without "Config"), and the settings that differ from `_SMALL`."""
 CHANGED: Final[dict[str, dict[str, Any]]] = {
+    "qwen 2 moe, lower windows": {"layer_types": None},
     "mixtral, no base": {"rope_parameters": None},
     "llama, two forms, another head": {
         "rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 5000.0, "tie_word_embeddings": True},
