@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from compiler.dtype import dtypes
 from frontend.arguments import checks
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, FamilyLink, Rebound, TensorBase
+from frontend.evaluation.base import BORROWED, THREAD, FamilyLink, Rebound, TensorBase
 from frontend.evaluation.constants import constant, ruled
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import anyone, distinct, recomputed, version, wants
@@ -30,7 +30,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import PENDING
 from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import Home, home_of
-from frontend.evaluation.trace import CUT, PLAIN, become
+from frontend.evaluation.trace import PLAIN, become
 from frontend.evaluation.views import alias_of, beside, derived, leave, link_of, others, owns, written
 from frontend.ops import movement
 from frontend.ops.casts import cast as converted
@@ -140,12 +140,12 @@ def change(self: Kind, value: Any) -> Kind:
     """
     if not anyone():
         return _assign(self, value)
-    if not CUT:
+    if not THREAD.cut:
         _refuse_leaf(self)
         if isinstance(value, TensorBase) and wants(value) and value is not self:
             value = recomputed(value)  # not the leaf itself: this tensor is computed from it
         value = _after(self, value)
-    _assign(self, value, traceless=bool(CUT))
+    _assign(self, value, traceless=THREAD.cut)
     family: list[TensorBase] = [self, *others(self)]
     for t in family:
         if isinstance(t.recipe, Rebound):

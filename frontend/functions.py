@@ -25,10 +25,10 @@ from frontend.arguments.checks import FLOAT, Size, element_type, whole
 from frontend.arguments.conversion import shown
 from frontend.assignment import in_place, refer
 from frontend.device import Device, DeviceName, device_name
+from frontend.evaluation.base import THREAD
 from frontend.evaluation.expr import TABLE
 from frontend.evaluation.history import has_history
 from frontend.evaluation.plan import refuse
-from frontend.evaluation.trace import CUT
 from frontend.methods import METHODS
 from frontend.ops.elementwise import chosen
 from frontend.ops.random import GENERATOR
@@ -155,7 +155,7 @@ def _into(out: Any, found: Any, name: str) -> Any:
         return type(found)(*[_into(*pair, name) for pair in zip(out, found, strict=True)])
     if not isinstance(out, Tensor) or (found.dtype.is_float and not out.dtype.is_float):
         raise UsageTypeError(f"{name}, out: wanted a tensor that holds {found.dtype}, saw {shown(out)}")
-    if not CUT and (has_history(found) or out.requires_grad):
+    if not THREAD.cut and (has_history(found) or out.requires_grad):
         raise UsageError(f"{name}: out= has no gradients; call it within no_grad(), or without out=")
     if out.shape == found.shape:
         return out.copy_(found)

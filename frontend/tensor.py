@@ -30,14 +30,14 @@ from frontend.autograd import engine
 from frontend.device import LOCK, Device, DeviceName, device_name
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes, printing
-from frontend.evaluation.base import EPOCH, KeptHistory
+from frontend.evaluation.base import EPOCH, THREAD, KeptHistory
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.expr import PARAM, leaf_expr
 from frontend.evaluation.history import readable
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many, realize_one
 from frontend.evaluation.storage import Leaf, nested, pack, read, to_numpy, unpack
-from frontend.evaluation.trace import CUT, same
+from frontend.evaluation.trace import same
 from frontend.evaluation.views import detach, is_alias, leave, owns
 from frontend.exchange import Exchange
 from frontend.later import AT_ONCE, later
@@ -477,14 +477,14 @@ class Tensor(Methods, Exchange):
         """Compute without gradients inside a `with` block, or a function that is decorated.
 
         Results computed inside pass no gradient on, also if `backward` is called later. Views taken inside
-        are detached (`detach`), and gradients flow as if tensors were not written inside. The mode holds for
-        the whole process.
+        are detached (`detach`), and gradients flow as if tensors were not written inside. The mode is that of
+        the thread.
         """
-        CUT.append(None)
+        before, THREAD.cut = THREAD.cut, True
         try:
             yield
         finally:
-            CUT.pop()
+            THREAD.cut = before
 
     def __len__(self) -> Any:
         if not self.expr.shape:

@@ -28,7 +28,16 @@ from frontend.arguments.conversion import flag
 from frontend.autograd.grad_modes import ANOMALY
 from frontend.autograd.segments import Recomputed
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, EPOCH, GradientState, KeptHistory, Rebound, T, TensorBase
+from frontend.evaluation.base import (
+    BORROWED,
+    EPOCH,
+    THREAD,
+    GradientState,
+    KeptHistory,
+    Rebound,
+    T,
+    TensorBase,
+)
 from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
 from frontend.evaluation.gradient_state import (
@@ -43,7 +52,7 @@ from frontend.evaluation.gradient_state import (
     written_since,
 )
 from frontend.evaluation.history import Node, between, realize_written, sources
-from frontend.evaluation.modes import GRAD, PRECISION, changed
+from frontend.evaluation.modes import GRAD, changed
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.refresh import refresh
@@ -138,12 +147,12 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
     with LOCK:
         realize_written(self)
         _refreshed(self)
-        moved, precision = behind(self.leaves), PRECISION[:]
-        PRECISION.clear()  # gradients are computed in the dtypes of the operands
+        moved, precision = behind(self.leaves), THREAD.precision
+        THREAD.precision = None  # gradients are computed in the dtypes of the operands
         try:
             return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
         finally:
-            PRECISION[:] = precision
+            THREAD.precision = precision
 
 
 def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) -> list[T | None]:

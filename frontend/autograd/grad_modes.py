@@ -19,7 +19,7 @@ from contextlib import ContextDecorator
 from typing import Any, Final
 
 from frontend.arguments.conversion import flag
-from frontend.evaluation.trace import CUT
+from frontend.evaluation.base import THREAD
 from frontend.later import AT_ONCE, later
 
 if AT_ONCE:
@@ -29,8 +29,6 @@ else:
 
 ANOMALY: Final = [False]
 """Whether `backward` refuses NaN."""
-_WITHOUT: Final = [None]
-"""`CUT` while gradients are off."""
 
 
 class set_grad_enabled(ContextDecorator):  # noqa: N801 - PyTorch's name
@@ -41,15 +39,15 @@ class set_grad_enabled(ContextDecorator):  # noqa: N801 - PyTorch's name
     """
 
     def __init__(self, mode: bool) -> None:  # noqa: FBT001 - PyTorch's signature
-        self._before = CUT[:]
+        self._before = THREAD.cut
         self._mode = flag(mode, "set_grad_enabled, mode")
         self.__enter__()
 
     def __enter__(self) -> None:
-        CUT[:] = [] if self._mode else _WITHOUT
+        THREAD.cut = not self._mode
 
     def __exit__(self, *_: object) -> None:
-        CUT[:] = self._before
+        THREAD.cut = self._before
 
 
 class _Mode(ContextDecorator):
@@ -61,16 +59,13 @@ class _Mode(ContextDecorator):
         """Return the mode; of a decorator without parentheses, return the decorated `function`."""
         return object.__new__(cls) if function is None else cls()(function)
 
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        del function
-        self._before: list[list[None]] = []
-
     def __enter__(self) -> None:
-        self._before.append(CUT[:])
-        CUT[:] = [] if self.enabled else _WITHOUT
+        THREAD.before = (*THREAD.before, THREAD.cut)
+        THREAD.cut = not self.enabled
 
     def __exit__(self, *_: object) -> None:
-        CUT[:] = self._before.pop()
+        *outer, THREAD.cut = THREAD.before
+        THREAD.before = tuple(outer)
 
 
 class no_grad(_Mode):  # noqa: N801 - PyTorch's name
@@ -99,9 +94,9 @@ class inference_mode(_Mode):  # noqa: N801 - PyTorch's name
         self._mode = flag(mode, "inference_mode, mode")
 
     def __enter__(self) -> None:
-        self._before.append(CUT[:])
+        THREAD.before = (*THREAD.before, THREAD.cut)
         if self._mode:
-            CUT[:] = _WITHOUT
+            THREAD.cut = True
 
 
 class set_detect_anomaly(ContextDecorator):  # noqa: N801 - PyTorch's name
@@ -134,4 +129,4 @@ class detect_anomaly(set_detect_anomaly):  # noqa: N801 - PyTorch's name
 
 def is_grad_enabled() -> bool:
     """Return whether gradients are on: no mode is set, or the innermost one switches them on."""
-    return not CUT
+    return not THREAD.cut

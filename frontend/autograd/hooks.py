@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from frontend.arguments.conversion import shown
-from frontend.evaluation.base import T
+from frontend.evaluation.base import THREAD, T
 from frontend.evaluation.constants import ruled
 from frontend.evaluation.expr import RULED, TABLE, inside
 from frontend.evaluation.gradient_state import MARKED
 from frontend.evaluation.history import Node, has_history
-from frontend.evaluation.trace import CUT, composite, make
+from frontend.evaluation.trace import composite, make
 from hcq.errors import UsageError, UsageTypeError
 
 _NUMBERS: Final = itertools.count()
@@ -58,7 +58,7 @@ def _marked(self: T, *sources: T, mark: Mark) -> T:
 
 def call(module: Any, hooks: Any, args: tuple[Any, ...], forward: Callable[..., Any]) -> Any:
     """Return `forward(*args)`, with marks at its arguments and results that carry gradients."""
-    if CUT:
+    if THREAD.cut:
         return forward(*args)
     hooks.calls += 1
     number, MARKED[0] = hooks.calls, True

@@ -15,7 +15,7 @@ from frontend.assignment import root_of, write_rest
 from frontend.capture.guards import shown
 from frontend.containers import filled
 from frontend.device import LOCK, Device, TensorDevice
-from frontend.evaluation.base import EPOCH, FamilyLink, Rebound, TensorBase
+from frontend.evaluation.base import EPOCH, THREAD, FamilyLink, Rebound, TensorBase
 from frontend.evaluation.expr import PARAM, TensorExpr
 from frontend.evaluation.gradient_state import wants
 from frontend.evaluation.history import realize_beside, realize_for_reading
@@ -151,7 +151,7 @@ class Captured:
                 f"{self.replaced} is used by a captured function, but was moved or replaced since\n"
                 "hint: reset() the function, so that it is captured again"
             )
-        if self.modes.seen != CHANGES[0]:
+        if self.modes.seen != (CHANGES[0], THREAD.precision):
             self.modes.check("a function" if self.assembly is None else self.assembly.label)
         if self.guards is not None and not self.guards.hold():
             self.guards.check()
@@ -198,7 +198,7 @@ class Captured:
         """Return what changed since the capture, so that `run` would raise, as a text; "": nothing."""
         if self.replaced:
             return f"{self.replaced} was moved or replaced"
-        mode = None if self.modes.seen == CHANGES[0] else self.modes.changed()
+        mode = None if self.modes.seen == (CHANGES[0], THREAD.precision) else self.modes.changed()
         name = None if mode or self.guards is None or self.guards.hold() else self.guards.changed()
         if mode:
             return f"{mode[1]} was {mode[3]}, and is {mode[2]}"

@@ -30,9 +30,8 @@ from frontend.capture.jit import TinyJit, tensors_of
 from frontend.containers import NUMBERS, alike, by_name, flattened, others_of
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes
-from frontend.evaluation.base import KeptHistory
+from frontend.evaluation.base import THREAD, KeptHistory
 from frontend.evaluation.plan import CAPTURE
-from frontend.evaluation.trace import CUT
 from frontend.later import AT_ONCE, later
 from hcq.config import config
 from hcq.errors import UsageError, UsageTypeError
@@ -178,7 +177,7 @@ class Compiled:
         except UsageError as error:  # an array of another library
             return self._plainly(str(error), args, names)
         keys = [(t.shape, t.dtype, t.device, t.requires_grad) for t in tensors]
-        key = {"shape": shape, "numbers": known.get(NUMBERS, []), "tensors": keys, "cut": bool(CUT)}
+        key = {"shape": shape, "numbers": known.get(NUMBERS, []), "tensors": keys, "cut": THREAD.cut}
         others = changed = ""
         for at, entry in enumerate(self._entries):
             other = entry.other_arguments(**key)

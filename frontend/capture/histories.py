@@ -22,9 +22,9 @@ from frontend.capture.captured import settle
 from frontend.containers import filled, flattened
 from frontend.device import LOCK
 from frontend.evaluation import gradient_state as grad_state
+from frontend.evaluation.base import THREAD
 from frontend.evaluation.expr import PARAM, VERSION, Part, TensorExpr, inside, join
 from frontend.evaluation.history import realize_for_reading
-from frontend.evaluation.modes import PRECISION
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending
@@ -52,7 +52,7 @@ def same_assignments(before: dict[int, tuple[Any, Any]]) -> bool:
 
 def _around() -> tuple[Any, ...]:
     """Return the modes of the process that functions of tensors read."""
-    return PRECISION[-1] if PRECISION else None, Tensor.training
+    return THREAD.precision, Tensor.training
 
 
 class History:

@@ -65,7 +65,7 @@ from frontend.containers import (
 )
 from frontend.device import LOCK, Device
 from frontend.evaluation import gradient_state as grad_state
-from frontend.evaluation.base import EPOCH, LOWER, Rebound, TensorBase
+from frontend.evaluation.base import EPOCH, THREAD, Rebound, TensorBase
 from frontend.evaluation.expr import PARAM, TensorExpr
 from frontend.evaluation.history import realize_for_reading
 from frontend.evaluation.modes import GRAD, lowered
@@ -366,7 +366,7 @@ class TinyJit(Generic[P, R]):
             if g is not None:  # backward inside adds to its memory
                 own(g)
         CAPTURE.now = capture
-        LOWER.append(lowered)
+        lower, THREAD.lower = THREAD.lower, lowered
         try:
             args, names = filled(shape, stand_ins)
             watch = guards.NameWatch(self.fn, others_of((args, names)), who=repr(self))
@@ -395,7 +395,7 @@ class TinyJit(Generic[P, R]):
             refuse_leftovers(capture, stand_ins, returned, before, who=repr(self))
         finally:
             CAPTURE.now = None
-            LOWER.pop()
+            THREAD.lower = lower
         label = getattr(self.fn, "__name__", "jit")
         captured = captured_form(capture, stand_ins, results, nest, who=repr(self), label=label)
         captured.check_arguments(tensors)

@@ -7,6 +7,7 @@ with all its methods (`frontend.tensor`). Next: `expr`, the expression of a tens
 
 from __future__ import annotations
 
+import threading
 from abc import ABCMeta, abstractmethod
 from collections import deque
 from enum import Enum, auto
@@ -26,13 +27,29 @@ BORROWED: Final = -1
 """The `version` of a `Rebound` whose tensor uses the memory of another tensor."""
 EPOCH: Final = [1]
 """A counter in a list: it grows whenever a tensor that others were built from is realized."""
-LOWER: Final[list[Callable[..., tuple[Any, ...]]]] = []
-"""Inside `nn.amp.autocast` and captures: the function that casts the arguments of a function of `LOWERED`."""
 LOWERED: Final = frozenset({
     "matmul", "rmatmul", "mm", "bmm", "addmm", "addbmm", "baddbmm", "einsum", "linear", "conv2d",
     "conv_transpose2d", "prelu",
 })  # fmt: skip
 """Names of the functions of tensors that compute in the dtype of `nn.amp.autocast`."""
+
+
+class _ModesOfThread(threading.local):
+    """The modes of the current thread; each thread begins with these."""
+
+    depth: int = 0
+    """The nesting depth of traces. Inside a trace every number is part of the structure."""
+    cut: bool = False
+    """Whether gradients are off: results outside traces pass no gradient on."""
+    before: tuple[bool, ...] = ()
+    """`cut` outside of each open block of `no_grad`, `enable_grad` and `inference_mode`."""
+    precision: DType | None = None
+    """The dtype of the surrounding block of `nn.amp.autocast`; None: outside, or not enabled."""
+    lower: Callable[..., tuple[Any, ...]] | None = None
+    """In `nn.amp.autocast` and captures: the function that casts the arguments of one of `LOWERED`."""
+
+
+THREAD: Final = _ModesOfThread()
 
 
 class Rebound:

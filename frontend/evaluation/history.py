@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.device import LOCK, Device
-from frontend.evaluation.base import EPOCH, KeptHistory, Rebound, TensorBase
+from frontend.evaluation.base import EPOCH, THREAD, KeptHistory, Rebound, TensorBase
 from frontend.evaluation.expr import (
     LIMIT,
     PARAM,
@@ -39,7 +39,7 @@ from frontend.evaluation.plan import CAPTURE, aliased, refuse
 from frontend.evaluation.realize import check_concrete, pending, realize_many, realize_one
 from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
-from frontend.evaluation.trace import CUT, become
+from frontend.evaluation.trace import become
 
 Node = tuple[TensorExpr, Leaves]
 """An expression and its leaves: a node of the graph that gradients are taken of."""
@@ -111,7 +111,7 @@ def realize_written(t: TensorBase) -> None:
     losses = [u.state.of and u.state.of() for u in order if id(u) in ids]
     if not losses:
         return
-    cut, CUT[:] = CUT[:], []
+    cut, THREAD.cut = THREAD.cut, False
     try:
         again = [(u, u.recipe, u.recipe[0](*u.recipe[1:])) for u in order if u.recipe.__class__ is tuple]
         again = [r for r in again if (r[2].expr, r[2].leaves) == (r[0].expr, r[0].leaves)]  # after the write
@@ -122,7 +122,7 @@ def realize_written(t: TensorBase) -> None:
                 new = recipe[0](*recipe[1:])
                 become(u, new.expr, new.leaves)
     finally:
-        CUT[:] = cut
+        THREAD.cut = cut
 
 
 def _behind(t: TensorBase, *, ended: bool = False) -> list[Any]:

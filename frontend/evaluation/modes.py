@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from compiler.dtype import DType
-from frontend.evaluation.base import TensorBase
+from frontend.evaluation.base import THREAD, TensorBase
 from frontend.evaluation.plan import CAPTURE
 from hcq.errors import UsageError
 
@@ -32,8 +32,6 @@ TRAIN: Final = "Tensor.train"
 """The key of the mode of `Tensor.train`."""
 MIXED: Final = "nn.amp.autocast"
 """The key of the mode of `nn.amp.autocast`."""
-PRECISION: Final[list[DType | None]] = []
-"""The dtypes of the surrounding blocks of `nn.amp.autocast`, the innermost last; None: not enabled."""
 HOOKS: Final[list[Any]] = [None]
 """The hooks of all modules, a `frontend.nn.module.Hooks`; None: there were never any."""
 
@@ -71,8 +69,8 @@ class Modes:
     """id of a layer whose mode the function set -> (layer, its last mode)."""
     cleared: list[weakref.ref[Any]] = field(default_factory=list)
     """Tensors whose gradients the function removed."""
-    seen: int = -1
-    """`CHANGES` when `check` last passed; -1: never."""
+    seen: tuple[int, DType | None] = -1, None
+    """`CHANGES` and the precision of the thread when `check` last passed; -1: never."""
 
     def depend(self, key: Hashable, what: str, owner: Any, now: Callable[[Any], Any]) -> None:
         """Record that the function reads a mode of an owner, unless the function has set that mode itself.
@@ -115,7 +113,7 @@ class Modes:
             t = ref()
             if t is not None:
                 t.state.value = t.state.used = None
-        self.seen = CHANGES[0]
+        self.seen = CHANGES[0], THREAD.precision
 
 
 def changed(*keys: Hashable) -> None:
@@ -179,7 +177,7 @@ def training(tensors: type[TensorBase]) -> bool | None:
 
 def _precision(tensors: type[TensorBase]) -> DType | None:
     del tensors
-    return PRECISION[-1] if PRECISION else None
+    return THREAD.precision
 
 
 def mixed() -> DType | None:
@@ -191,11 +189,11 @@ def mixed() -> DType | None:
 @contextmanager
 def exact() -> Iterator[None]:
     """Compute as outside of `nn.amp.autocast` inside a `with` block."""
-    PRECISION.append(None)
+    before, THREAD.precision = THREAD.precision, None
     try:
         yield
     finally:
-        PRECISION.pop()
+        THREAD.precision = before
 
 
 def lowered(*values: Any) -> tuple[Any, ...]:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from frontend.evaluation.base import EPOCH, Rebound, TensorBase
-from frontend.evaluation.trace import CUT, become
+from frontend.evaluation.base import EPOCH, THREAD, Rebound, TensorBase
+from frontend.evaluation.trace import become
 
 
 class _UsesOfThread(threading.local):
@@ -50,11 +50,11 @@ def refresh(root: TensorBase) -> None:
     A tensor built from an assigned tensor is not rebuilt: it has the value before the assignment. What was
     built with gradients is rebuilt with them, also inside `no_grad`. The caller holds `LOCK`.
     """
-    cut, CUT[:] = CUT[:], []
+    cut, THREAD.cut = THREAD.cut, False
     try:
         _rebuild(root)
     finally:
-        CUT[:] = cut
+        THREAD.cut = cut
 
 
 def _rebuild(root: TensorBase) -> None:

@@ -32,7 +32,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 from compiler.dtype import dtypes
 from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
 from frontend.arguments.conversion import fitted
-from frontend.evaluation.base import EPOCH, LOWER, LOWERED, T, TensorBase
+from frontend.evaluation.base import EPOCH, LOWERED, THREAD, T, TensorBase
 from frontend.evaluation.expr import PARAM, RULED, STOP, TABLE, Leaves, Part, TensorExpr, join, merge
 from hcq.errors import UsageError
 
@@ -46,12 +46,6 @@ SIZED: Final = frozenset({"expand", "reshape", "shrink"})
 """Methods of one tensor that accept bound variables as sizes."""
 PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
-_depth: Final = [0]
-"""A counter in a list: the nesting depth of traces. Inside a trace every number is part of the structure."""
-
-
-CUT: Final[list[None]] = []
-"""One item for each open `Tensor.no_grad`. Unless it is empty, results outside traces pass no gradient on."""
 
 
 def make(like: T, part: Part) -> T:
@@ -111,11 +105,11 @@ def abstract(like: T, expr: TensorExpr, leaves: Leaves) -> T:
 
 def traced(fn: Callable[..., Any], *args: Any, **names: Any) -> Any:
     """Return the result of a function on abstract tensors, called as inside a trace."""
-    _depth[0] += 1
+    THREAD.depth += 1
     try:
         return fn(*args, **names)
     finally:
-        _depth[0] -= 1
+        THREAD.depth -= 1
 
 
 def _static(value: Any) -> Any:
@@ -150,7 +144,7 @@ def _result(like: T, expr: TensorExpr, leaves: Leaves, recipe: tuple[Any, ...], 
 
 def _is_wanted(x: TensorBase) -> bool:
     """Return whether a tensor has requires_grad, outside of traces and `no_grad`."""
-    return not _depth[0] and not CUT and hasattr(x, "state") and bool(x.state.wanted)
+    return not THREAD.depth and not THREAD.cut and hasattr(x, "state") and bool(x.state.wanted)
 
 
 def _apart(expr: TensorExpr, leaves: Leaves) -> Part:
@@ -160,7 +154,7 @@ def _apart(expr: TensorExpr, leaves: Leaves) -> Part:
 
 def _stop(t: TensorBase) -> None:
     """Wrap a result in STOP, so that it passes no gradient on; inside a trace, do nothing."""
-    if not _depth[0] and t.expr.dtype.is_float:
+    if not THREAD.depth and t.expr.dtype.is_float:
         fn, *args = t.recipe  # type: ignore[misc]  # a method has just set it
         t.expr, t.leaves = join(STOP, None, (t.expr, t.leaves))
         t.recipe = (partial(_stopped, fn), *args)
@@ -227,7 +221,7 @@ def method(
         t.used = False
         t.epoch = x.epoch
         x.used = True
-        if CUT:
+        if THREAD.cut:
             _stop(t)
         if shared is not None and x.epoch:
             shared(x, t, call, args, names)
@@ -279,7 +273,7 @@ def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
         t.epoch = a.epoch if a.epoch < b.epoch else b.epoch  # noqa: FURB136 - hot: a call costs more
         a.used = True
         b.used = True
-        if CUT:
+        if THREAD.cut:
             _stop(t)
         return t
 
@@ -326,14 +320,14 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
         expr, leaves = _apart(expr, leaves)
     a.used = True
     found = _result(a, expr, leaves, (call, a, value), a.epoch)
-    if CUT:
+    if THREAD.cut:
         _stop(found)
     return found
 
 
 def varies(fn: Any, e: TensorExpr, value: float) -> bool:
     """Count a new number for one operator and expression; return whether it must be passed in a buffer."""
-    if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
+    if THREAD.depth or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
         return False
     if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
         return False
@@ -357,8 +351,9 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
     def call(*args: Any, **names: Any) -> Any:
         if names and not ALIASES.keys().isdisjoint(names):
             args, names = without_aliases(declared, args, names)
-        if LOWER and not _depth[0] and raw.__name__.strip("_") in LOWERED:
-            args, names = LOWER[-1](*args), dict(zip(names, LOWER[-1](*names.values()), strict=True))
+        lower = THREAD.lower
+        if lower is not None and not THREAD.depth and raw.__name__.strip("_") in LOWERED:
+            args, names = lower(*args), dict(zip(names, lower(*names.values()), strict=True))
         first = args[0]
         cls = first.__class__
         if names and any(a.__class__ is cls for a in names.values()):
@@ -403,7 +398,7 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
             expr, leaves = _apart(expr, leaves)
         recipe = (call, *args) if not names else (partial(call, **names), *args)
         made = _result(first, expr, leaves, recipe, epoch)
-        if CUT:
+        if THREAD.cut:
             _stop(made)
         return made
 

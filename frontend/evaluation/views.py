@@ -26,10 +26,10 @@ from typing import Any, Concatenate, Final, ParamSpec
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, Family, FamilyLink, Rebound, T, TensorBase
+from frontend.evaluation.base import BORROWED, THREAD, Family, FamilyLink, Rebound, T, TensorBase
 from frontend.evaluation.constants import constant, ruled
 from frontend.evaluation.expr import PARAM, RULED, STOP, TABLE, TensorExpr, inside, leaf_expr
-from frontend.evaluation.trace import CUT, abstract, apply, become, composite, make, method, traced
+from frontend.evaluation.trace import abstract, apply, become, composite, make, method, traced
 from frontend.later import later
 from hcq.errors import UsageError
 
@@ -56,7 +56,7 @@ def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], 
         link = base.link = FamilyLink(deque([_ref(base)]), None, base.expr.leaf)
     family = link[0]
     view.link = _tuple(FamilyLink, (family, link, read, args, names))
-    if CUT and view.expr.dtype.is_float:
+    if THREAD.cut and view.expr.dtype.is_float:
         view.link = FamilyLink(family, view.link, detach)
     family.append(_ref(view))
     if not len(family) % SWEEP:

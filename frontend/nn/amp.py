@@ -31,7 +31,7 @@ from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
 from frontend.assignment import renew_gradient, shares_gradient
 from frontend.evaluation import modes
-from frontend.evaluation.base import LOWER
+from frontend.evaluation.base import THREAD
 from frontend.evaluation.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -47,7 +47,7 @@ def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> I
 
     Their inputs, weights and states are cast if they are floats of at most 32 bits; float64 stays. Norms and
     the losses of `nn` compute in float32 from 16-bit inputs, other operations in the dtype of their operands.
-    With `enabled=False` layers compute as outside of such a block. The mode holds for the whole process.
+    With `enabled=False` layers compute as outside of such a block. The mode is that of the thread.
     Raises `UsageError` for a dtype that is not float16 or bfloat16, `UsageTypeError` for no dtype and for
     `enabled` that is no bool.
     """
@@ -55,13 +55,13 @@ def autocast(dtype: DType | str = dtypes.bfloat16, *, enabled: bool = True) -> I
     if wanted not in {dtypes.float16, dtypes.bfloat16}:
         raise UsageError(f"autocast: wanted float16 or bfloat16, saw {shown(dtype)}")
     with modes.block(modes.MIXED):
-        modes.PRECISION.append(wanted if flag(enabled, "autocast, enabled") else None)
-        LOWER.append(modes.lowered)
+        before = THREAD.precision, THREAD.lower
+        THREAD.precision = wanted if flag(enabled, "autocast, enabled") else None
+        THREAD.lower = modes.lowered
         try:
             yield
         finally:
-            modes.PRECISION.pop()
-            LOWER.pop()
+            THREAD.precision, THREAD.lower = before
 
 
 class GradScaler:

@@ -19,6 +19,7 @@ from frontend.arguments.conversion import flag, shown
 from frontend.assignment import clear_gradient, refer
 from frontend.device import Device
 from frontend.evaluation import modes
+from frontend.evaluation.base import THREAD
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.gradient_state import (
     HookHandle,
@@ -31,7 +32,6 @@ from frontend.evaluation.gradient_state import (
     was_marked,
 )
 from frontend.evaluation.plan import refuse
-from frontend.evaluation.trace import CUT
 from frontend.later import AT_ONCE, later
 from frontend.nn import state
 from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, HOOKS, parts_of
@@ -199,7 +199,7 @@ class Module:
 
     def __call__(self, *args: Any, **names: Any) -> Any:
         """Return `forward` of the arguments. Raises `UsageTypeError` for arguments that do not fit it."""
-        if CALLED not in self.__dict__ and not CUT:
+        if CALLED not in self.__dict__ and not THREAD.cut:
             self.named_parameters()  # results have gradients from the first call on
             for module in self.modules():
                 module.__dict__[CALLED] = True

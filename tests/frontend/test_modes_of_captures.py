@@ -1,16 +1,22 @@
 """Modes that a captured function reads from outside: a replay in another one raises an error.
 
+Modes of gradients and precision are those of each thread.
+
 Not here: other guarantees of captured functions (`test_tiny_jit`).
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import frontend
+import frontend.nn.functional as F  # noqa: N812 - as programs write it
 from frontend import Tensor, TinyJit, nn
 from hcq.errors import UsageError
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,3 +164,83 @@ def test_modes_are_looked_at_only_after_a_change():
     layer.__dict__["training"] = True  # no change that is counted
     step(x)
     assert captured.modes.seen == seen
+
+
+MODES: dict[str, Callable[[], Any]] = {
+    "no_grad": frontend.no_grad,
+    "of tensors": Tensor.no_grad,
+    "inference_mode": frontend.inference_mode,
+    "set_grad_enabled": lambda: frontend.set_grad_enabled(False),
+    "autocast": lambda: frontend.autocast("cpu", dtype=frontend.bfloat16),
+}
+
+
+def of_mode() -> tuple[bool, Any]:
+    """Return whether gradients are on, and the dtype of a product."""
+    x = frontend.ones(2, 2, requires_grad=True)
+    y = F.gelu(x @ x)
+    return y.requires_grad, y.dtype
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_is_that_of_its_thread(mode: str):
+    entered, leave, inside = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        with MODES[mode]():
+            inside.append(of_mode())
+            entered.set()
+            assert leave.wait(HANG_S)
+            inside.append(of_mode())
+
+    usual = (True, frontend.float32)
+    layer = nn.Linear(2, 2)
+    step = TinyJit(lambda x: (layer(x) * 2).realize())
+    x = frontend.ones(2, 2)
+    called(step, x)
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert entered.wait(HANG_S)
+    here = [of_mode(), step(x).dtype]
+    with frontend.no_grad():
+        leave.set()
+        thread.join()
+        here.append(of_mode())
+    assert here == [usual, frontend.float32, (False, frontend.float32)]
+    assert of_mode() == usual
+    assert inside[0] == inside[1] != usual
+
+
+def test_a_replay_in_a_mode_of_this_thread_is_refused_after_one_of_another_thread():
+    layer, x = nn.Linear(2, 2), Tensor(X).realize()
+    step = TinyJit(lambda x: layer(x).realize())
+    called(step, x)
+    with frontend.autocast("cpu", dtype=frontend.bfloat16):
+        thread = threading.Thread(target=called, args=(step, x))
+        thread.start()
+        thread.join()
+        with pytest.raises(UsageError, match=r"nn.amp.autocast was None .*, and is torch.bfloat16 now"):
+            step(x)
+
+
+def test_a_decorated_function_keeps_the_mode_of_each_thread():
+    barrier = threading.Barrier(2, timeout=HANG_S)
+    found = []
+
+    @frontend.no_grad()
+    def decorated() -> None:
+        barrier.wait()
+        found.append(of_mode()[0])
+        barrier.wait()
+
+    def one(outside: bool) -> None:  # noqa: FBT001
+        with frontend.set_grad_enabled(outside):
+            decorated()
+            found.append(of_mode()[0] is outside)
+
+    threads = [threading.Thread(target=one, args=(outside,)) for outside in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [False, False, True, True]
