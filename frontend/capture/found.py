@@ -106,7 +106,7 @@ def _of_user(file: str) -> bool:
 
 
 def _module_of_user(name: str) -> bool:
-    file = getattr(sys.modules.get(name), "__file__", None)
+    file = None if name == "__main__" else getattr(sys.modules.get(name), "__file__", None)
     return name not in sys.builtin_module_names and (file is None or _of_user(file))
 
 
