@@ -25,6 +25,7 @@ from frontend.arguments.checks import FLOAT, Size, element_type, whole
 from frontend.arguments.conversion import shown
 from frontend.assignment import in_place, refer
 from frontend.device import Device, DeviceName, device_name
+from frontend.evaluation import modes
 from frontend.evaluation.base import THREAD
 from frontend.evaluation.expr import TABLE
 from frontend.evaluation.history import has_history
@@ -501,6 +502,7 @@ def set_default_dtype(d: Any) -> None:
     if found is None or not found.is_float or found.bits < 16:
         raise UsageTypeError(f"set_default_dtype: wanted a dtype of floats, saw {shown(d)}")
     FLOAT[0] = found
+    modes.changed()
     TABLE.clear()  # it holds results of functions of integers
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from frontend.arguments.checks import FLOAT
 from frontend.capture.captured import settle
 from frontend.containers import filled, flattened
 from frontend.device import LOCK
@@ -52,7 +53,7 @@ def same_assignments(before: dict[int, tuple[Any, Any]]) -> bool:
 
 def _around() -> tuple[Any, ...]:
     """Return the modes of the process that functions of tensors read."""
-    return THREAD.precision, Tensor.training
+    return THREAD.precision, Tensor.training, FLOAT[0]
 
 
 class History:
@@ -73,7 +74,7 @@ class History:
     def changed(self) -> str:
         """Return what changed since the recording, so that `run` would differ, as a text; "": nothing."""
         if _around() != self._modes:
-            return "the mode of autocast or Tensor.train changed"
+            return "the mode of autocast or Tensor.train, or the default dtype changed"
         gone = [t for t, e in zip(self._outside, self._kinds, strict=True) if t.expr.leaf is not e]
         return f"{described(gone[0])} has another shape, dtype or device" if gone else ""
 

@@ -68,7 +68,7 @@ from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation.base import EPOCH, THREAD, Rebound, TensorBase
 from frontend.evaluation.expr import PARAM, TensorExpr
 from frontend.evaluation.history import realize_for_reading
-from frontend.evaluation.modes import GRAD, lowered
+from frontend.evaluation.modes import GRAD, default_dtype, lowered
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending, realize_many
@@ -365,6 +365,7 @@ class TinyJit(Generic[P, R]):
         for g in before.values():
             if g is not None:  # backward inside adds to its memory
                 own(g)
+        capture.modes.depend("default dtype", "the default dtype", Tensor, default_dtype)
         CAPTURE.now = capture
         lower, THREAD.lower = THREAD.lower, lowered
         try:

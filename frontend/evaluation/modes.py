@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from compiler.dtype import DType
+from frontend.arguments.checks import FLOAT
 from frontend.evaluation.base import THREAD, TensorBase
 from frontend.evaluation.plan import CAPTURE
 from hcq.errors import UsageError
@@ -178,6 +179,12 @@ def training(tensors: type[TensorBase]) -> bool | None:
 def _precision(tensors: type[TensorBase]) -> DType | None:
     del tensors
     return THREAD.precision
+
+
+def default_dtype(tensors: type[TensorBase]) -> DType:
+    """Return the dtype of new tensors of floats, which every captured function depends on."""
+    del tensors
+    return FLOAT[0]
 
 
 def mixed() -> DType | None:

@@ -244,3 +244,23 @@ def test_a_decorated_function_keeps_the_mode_of_each_thread():
     for thread in threads:
         thread.join()
     assert sorted(found) == [False, False, True, True]
+
+
+def test_another_default_dtype_is_seen():
+    layer = nn.Linear(2, 2).double()
+    ones = frontend.ones
+    calls = (lambda x: x + ones(2), lambda x: layer(x + ones(2).double()), lambda x: (x > 1).sum() / 2)
+    x = frontend.ones(2, dtype=frontend.float64)
+    every = [frontend.compile(f) for f in calls], [TinyJit(lambda x, f=f: f(x).realize()) for f in calls]
+    for f in (*every[0], *every[1]):
+        called(f, x.half()) if f in {every[0][0], every[1][0]} else called(f, x)
+    before = frontend.get_default_dtype()
+    frontend.set_default_dtype(frontend.float64)
+    try:
+        for plain, compiled, strict in zip(calls, *every, strict=True):
+            given = x.half() if plain is calls[0] else x
+            assert called(compiled, given).dtype is plain(given).dtype is frontend.float64
+            with pytest.raises(UsageError, match=r"the default dtype was torch.float32 "):
+                strict(given)
+    finally:
+        frontend.set_default_dtype(before)
