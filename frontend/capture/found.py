@@ -11,10 +11,12 @@ Not here: comparing the values later. Next: `guards`.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import sys
 import sysconfig
+from array import array
 from collections import deque
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -57,6 +59,8 @@ _CLOCKS: Final = frozenset({"time", "datetime", "logging", "warnings", "secrets"
 """Modules with such functions."""
 _ENTROPY: Final = frozenset({"urandom", "getrandom", "default_rng", "RandomState", "Random", "SystemRandom"})
 """What draws random numbers of the machine, or makes a generator that may have such a seed."""
+_BUFFERS: Final = (bytearray, memoryview, array, *ctypes.c_int.__mro__[-2:-1])
+"""Memory that can be written to; the last is the base of all values of C."""
 _FORM: Final = frozenset({"shape", "dtype", "ndim", "size", "nbytes", "strides"})
 """Attributes of arrays that say nothing of their elements."""
 _UNCALLED: Final = frozenset([f"__{name}__" for name in (
@@ -114,14 +118,12 @@ def is_array(value: Any) -> bool:
     """Return whether a value is an array of numbers, or other memory that can be written to."""
     if value.__class__.__module__ == "numpy":
         return getattr(value, "ndim", 0) > 0 and hasattr(value, "tobytes")
-    return any(
-        c in {bytearray, memoryview} or c.__module__ in {"array", "_ctypes"} for c in type(value).__mro__
-    )
+    return isinstance(value, _BUFFERS)
 
 
-def bytes_of(array: Any) -> bytes:
+def bytes_of(memory: Any) -> bytes:
     """Return the elements of what `is_array`."""
-    return array.tobytes() if hasattr(array, "tobytes") else bytes(memoryview(array))
+    return memory.tobytes() if hasattr(memory, "tobytes") else bytes(memoryview(memory))
 
 
 def _class_of_user(kind: type) -> bool:
