@@ -1,6 +1,6 @@
 """Names of PyTorch's `jit` that models have at their head: functions and modules are returned as they are.
 
-Nothing is compiled here; `frontend.compile` captures calls. Not here: `trace`, `load` and files of scripts.
+Nothing is compiled here; `frontend.compile` captures calls. Not here: traces, and files of scripts.
 """
 
 from __future__ import annotations
