@@ -73,15 +73,8 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "the samples are not symmetric, which the documentation requires; one half is read, and PyTorch's "
         "gradient is that of the whole",
     ),
-    Decision("digamma", "gradient", "nan",
-             "at a pole the value is NaN, here and in PyTorch, and so is the gradient; PyTorch gives 1e32"),
-    Decision(
-        "nn.functional.max_unpool2d.*",
-        "gradient",
-        "",
-        "of values for one place the last is stored and has the gradient, PyTorch gives it to each; its "
-        "documentation calls repeated indices undetermined",
-    ),
+    Decision("digamma", "gradient", "inf, PyTorch 1.*e",
+             "at a pole the gradient is infinite, as its limit is; PyTorch gives 1e32"),
     Decision(
         "matmul|mm|__rmatmul__|einsum|tensordot|nn.functional.linear",
         "dtype",
