@@ -53,7 +53,7 @@ from frontend.nn.pools import (
     ZeroPad3d,
 )  # fmt: skip
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from frontend.optim.schedules import clip_grad_norm_, clip_grad_value_
+from frontend.optim.clipping import clip_grad_norm_, clip_grad_value_
 from hcq.names import lazy
 
 if TYPE_CHECKING:

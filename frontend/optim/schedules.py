@@ -1,4 +1,4 @@
-"""Schedules of the learning rate, and clipping of gradients.
+"""Schedules of the learning rate.
 
 A schedule multiplies the first learning rate by a factor that depends on the number of steps. `step()` sets
 the rate of each group of the optimiser, also of one whose step was captured; it raises `UsageError` inside a
@@ -7,7 +7,7 @@ that the program sets in between is scaled from then on. `LambdaLR`, `OneCycleLR
 `CosineAnnealingWarmRestarts` set their own rate instead. Numbers of steps below 1, and rates below 0, raise
 `UsageError`, values that are no numbers `UsageTypeError`.
 
-Not here: a step (`optimiser`). Next: `lr_scheduler`, PyTorch's name of this module.
+Not here: a step (`optimiser`), gradients (`clipping`). Next: `lr_scheduler`, PyTorch's name of this module.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -25,7 +25,6 @@ from frontend.arguments.aliases import answer_class, check_call
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, number, shown
 from frontend.arguments.settings import choice, number_within
-from frontend.assignment import renew_gradient, shares_gradient
 from frontend.evaluation.plan import refuse
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -566,51 +565,3 @@ class ReduceLROnPlateau(Schedule):
     def get_last_lr(self) -> list[float]:
         """Return the learning rates, one for each group."""
         return [group.rate_now() for group in self.optimizer.param_groups]
-
-
-def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor],
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    foreach: bool | None = None,  # noqa: FBT001 - as above; without effect
-) -> Tensor:
-    """Scale gradients so that the `norm_type`-norm of all their elements is at most `max_norm`, or infinity.
-
-    Return the norm before, 0 without gradients. Nothing is computed, so it may be captured with the step;
-    with `error_if_nonfinite` the norm is read, and one that is not finite raises `UsageError`. So does a
-    negative max_norm; `UsageTypeError` for no tensors.
-    """
-    del foreach
-    every = _with_gradients(parameters)
-    most = max_norm if max_norm == math.inf else number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
-    shared = [shares_gradient(t) for t in every]
-    if not every:
-        return Tensor(0.0)
-    norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
-    total = Tensor.cat(norms).norm(norm_type)
-    if flag(error_if_nonfinite, "clip_grad_norm_, error_if_nonfinite"):
-        refuse("clip_grad_norm_ with error_if_nonfinite inside a captured function: replays would not check")
-        if not math.isfinite(total.item()):
-            raise UsageError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
-    scale = (most / (total + 1e-6)).minimum(1.0)
-    for t, is_shared in zip(every, shared, strict=True):
-        if t.grad is not None:
-            renew_gradient(t, t.grad.detach() * scale.cast(t.dtype), shared=is_shared)
-    return total
-
-
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Limit each element of all gradients to ±clip_value. Raises as `clip_grad_norm_`."""
-    limit = number_within("clip_grad_value_, clip_value", clip_value, 0.0)
-    for t in _with_gradients(parameters):
-        if t.grad is not None:
-            renew_gradient(t, t.grad.clip(-limit, limit).detach(), shared=shares_gradient(t))
-
-
-def _with_gradients(parameters: Any) -> list[Tensor]:
-    if not isinstance(parameters, Iterable):
-        hint = "give the list of tensors, for a model model.parameters()"
-        raise UsageTypeError(f"clipping gradients: wanted tensors, saw {shown(parameters)}\nhint: {hint}")
-    every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    return [t for t in every if t.grad is not None]

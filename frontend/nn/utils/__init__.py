@@ -14,7 +14,7 @@ from frontend.later import later
 from frontend.nn.module import Module, Parameter
 from frontend.nn.state.models import HOOKS, TRANSIENT
 from frontend.nn.utils import parametrizations, parametrize, rnn
-from frontend.optim.schedules import clip_grad_norm_, clip_grad_value_
+from frontend.optim.clipping import clip_grad_norm_, clip_grad_value_
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

@@ -1,0 +1,65 @@
+"""Clipping of gradients: by the norm of all of them, or element by element.
+
+Not here: scaling of losses in mixed precision (`frontend.nn.amp`). Next: `optimiser`, which takes the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from frontend.arguments.conversion import flag, shown
+from frontend.arguments.settings import number_within
+from frontend.assignment import renew_gradient, shares_gradient
+from frontend.evaluation.plan import refuse
+from frontend.tensor import Tensor
+from hcq.errors import UsageError, UsageTypeError
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    foreach: bool | None = None,  # noqa: FBT001 - as above; without effect
+) -> Tensor:
+    """Scale gradients so that the `norm_type`-norm of all their elements is at most `max_norm`, or infinity.
+
+    Return the norm before, 0 without gradients. Nothing is computed, so it may be captured with the step;
+    with `error_if_nonfinite` the norm is read, and one that is not finite raises `UsageError`. So does a
+    negative max_norm; `UsageTypeError` for no tensors.
+    """
+    del foreach
+    every = _with_gradients(parameters)
+    most = max_norm if max_norm == math.inf else number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
+    shared = [shares_gradient(t) for t in every]
+    if not every:
+        return Tensor(0.0)
+    norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
+    total = Tensor.cat(norms).norm(norm_type)
+    if flag(error_if_nonfinite, "clip_grad_norm_, error_if_nonfinite"):
+        refuse("clip_grad_norm_ with error_if_nonfinite inside a captured function: replays would not check")
+        if not math.isfinite(total.item()):
+            raise UsageError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
+    scale = (most / (total + 1e-6)).minimum(1.0)
+    for t, is_shared in zip(every, shared, strict=True):
+        if t.grad is not None:
+            renew_gradient(t, t.grad.detach() * scale.cast(t.dtype), shared=is_shared)
+    return total
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Limit each element of all gradients to ±clip_value. Raises as `clip_grad_norm_`."""
+    limit = number_within("clip_grad_value_, clip_value", clip_value, 0.0)
+    for t in _with_gradients(parameters):
+        if t.grad is not None:
+            renew_gradient(t, t.grad.clip(-limit, limit).detach(), shared=shares_gradient(t))
+
+
+def _with_gradients(parameters: Any) -> list[Tensor]:
+    if not isinstance(parameters, Iterable):
+        hint = "give the list of tensors, for a model model.parameters()"
+        raise UsageTypeError(f"clipping gradients: wanted tensors, saw {shown(parameters)}\nhint: {hint}")
+    every = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [t for t in every if t.grad is not None]
