@@ -4,7 +4,7 @@ The results of a module with hooks, and its arguments that carry gradients, are 
 expression of the same value. `backward` differentiates the parts of the graph between marks one after the
 other, the youngest mark first, and passes the gradients on that the hooks return.
 
-Not here: registration (`frontend.nn.module`), hooks of tensors (`frontend.evaluation.gradient_state`). Next:
+Not here: registration (`frontend.nn.hooks`), hooks of tensors (`frontend.evaluation.gradient_state`). Next:
 `engine`, which differentiates the parts.
 """
 

@@ -34,7 +34,7 @@ TRAIN: Final = "Tensor.train"
 MIXED: Final = "nn.amp.autocast"
 """The key of the mode of `nn.amp.autocast`."""
 HOOKS: Final[list[Any]] = [None]
-"""The hooks of all modules, a `frontend.nn.module.Hooks`; None: there were never any."""
+"""The hooks of all modules, a `frontend.nn.hooks.Hooks`; None: there were never any."""
 
 _MODE: Final = (
     "capture one function for each mode, or reset() it; a mode that the function sets itself is that of each "

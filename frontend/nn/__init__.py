@@ -37,8 +37,9 @@ from frontend.nn.loss_layers import (
     MultiMarginLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )  # fmt: skip
-from frontend.nn.module import Module, Parameter
-from frontend.nn.module import ModuleBuffer as Buffer
+from frontend.nn.module import Module
+from frontend.nn.parameter import Parameter
+from frontend.nn.parameter import ModuleBuffer as Buffer
 from frontend.nn.normalisation import (
     BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d, InstanceNorm2d,
     InstanceNorm3d, LayerNorm, LayerNorm2d, LocalResponseNorm, RMSNorm,

@@ -15,7 +15,8 @@ from typing import Any, Self
 
 from frontend.arguments.conversion import shown
 from frontend.evaluation.gradient_state import listed
-from frontend.nn.module import Module, Parameter
+from frontend.nn.module import Module
+from frontend.nn.parameter import Parameter
 from frontend.nn.state.models import NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError

@@ -3,7 +3,8 @@
 Nothing is registered: the tensors and modules of a module are found by walking its attributes, lists and
 dictionaries, as `nn.state` does. Objects of plain classes may therefore stand between modules.
 
-Not here: saving (`nn.state`). Next: `layers`, `normalisation`, `recurrent`.
+Not here: hooks (`hooks`), parameters and buffers (`parameter`), saving (`nn.state`). Next: `layers`,
+`normalisation`, `recurrent`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from frontend.evaluation import modes
 from frontend.evaluation.base import THREAD
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.gradient_state import (
-    HookHandle,
     decided,
     give_gradients,
     is_parameter,
@@ -32,18 +32,16 @@ from frontend.evaluation.gradient_state import (
     was_marked,
 )
 from frontend.evaluation.plan import refuse
-from frontend.later import AT_ONCE, later
+from frontend.later import later
 from frontend.nn import state
+from frontend.nn.hooks import EVERY, STATEFUL, Hooked
+from frontend.nn.parameter import PERSISTENT
 from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, HOOKS, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import nearest
 from hcq.tables import html_table, html_text
 
-if AT_ONCE:
-    from frontend.autograd import hooks as marks
-else:
-    marks = later("frontend.autograd.hooks")
 hooked_states = later("frontend.nn.state.hooked")
 
 
@@ -62,61 +60,8 @@ def _follow_pytorch(layer: Module) -> None:
         layer.__dict__.setdefault(BUFFERS, set()).update(found)
 
 
-_BUFFER: Final = "persistent"
-"""The attribute of a tensor that `nn.Buffer` made: whether the state holds it."""
-STATEFUL: Final = [False]
-"""Whether a module has hooks of its state, or a class defines one of `_OVERRIDDEN`."""
 _OVERRIDDEN: Final = frozenset({"_save_to_state_dict", "_load_from_state_dict", "get_extra_state"})
-
-
-class Hooks:
-    """The hooks of a module by number of registration: (function, whether it takes named arguments)."""
-
-    def __init__(self) -> None:
-        self.before: dict[int, Any] = {}
-        self.after: dict[int, Any] = {}
-        self.gradient_before: dict[int, Any] = {}
-        self.gradient_after: dict[int, Any] = {}
-        self.saving: dict[int, Any] = {}
-        self.saved: dict[int, Any] = {}
-        self.loading: dict[int, Any] = {}
-        self.loaded: dict[int, Any] = {}
-        self.calls = 0
-
-    def every(self, when: str) -> list[Any]:
-        """Return (function, flag) of the hooks of all modules at a place, then of these."""
-        others = [] if EVERY[0] is None else getattr(EVERY[0], when).values()
-        return [*others, *getattr(self, when).values()]
-
-
-EVERY: Final[list[Hooks | None]] = modes.HOOKS
-
-
-def _of_all(when: str, hook: Callable[..., Any], with_kwargs: bool = False) -> HookHandle:  # noqa: FBT001, FBT002 - as given
-    if not callable(hook):
-        raise UsageTypeError(f"a hook of all modules: wanted a function, saw {shown(hook)}")
-    EVERY[0] = EVERY[0] or Hooks()
-    return HookHandle.of(getattr(EVERY[0], when), (hook, flag(with_kwargs, "with_kwargs")))
-
-
-def register_module_forward_pre_hook(hook: Callable[..., Any]) -> HookHandle:
-    """Call a hook before `forward` of every module; see `Module.register_forward_pre_hook`."""
-    return _of_all("before", hook)
-
-
-def register_module_forward_hook(hook: Callable[..., Any], *, with_kwargs: bool = False) -> HookHandle:
-    """Call a hook after `forward` of every module; see `Module.register_forward_hook`."""
-    return _of_all("after", hook, with_kwargs)
-
-
-def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> HookHandle:
-    """Call a hook for every module; see `Module.register_full_backward_pre_hook`."""
-    return _of_all("gradient_before", hook)
-
-
-def register_module_full_backward_hook(hook: Callable[..., Any]) -> HookHandle:
-    """Call a hook for every module; see `Module.register_full_backward_hook`."""
-    return _of_all("gradient_after", hook)
+"""Ways of its own that a class may have to save or load its state."""
 
 
 class Listed(list[Any]):
@@ -128,7 +73,7 @@ class Listed(list[Any]):
         return next(self._rest)
 
 
-class Module:
+class Module(Hooked):
     """A layer, or a model of layers: a subclass sets attributes and defines `forward`.
 
         class Net(nn.Module):
@@ -153,7 +98,7 @@ class Module:
 
     def __init__(self, *items: Any) -> None:
         line = type(self).__mro__
-        if items and line[line.index(Module) + 1] is object:
+        if items and line[line.index(Hooked) + 1] is object:
             raise UsageTypeError(f"{type(self).__name__}: wanted no arguments, saw {len(items)}")
         super().__init__(*items)
         self.__dict__.setdefault(BUFFERS, set())
@@ -169,7 +114,7 @@ class Module:
         old = self.__dict__.get(name)
         if value is not None and isinstance(old, (Tensor, Module)):
             self._check_replacement(name, old, value)
-        if value.__class__ is Tensor and (persistent := value.__dict__.get(_BUFFER)) is not None:
+        if value.__class__ is Tensor and (persistent := value.__dict__.get(PERSISTENT)) is not None:
             self.__dict__.get(BUFFERS, set()).add(name)
             transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
             (transient.discard if persistent else transient.add)(name)
@@ -209,81 +154,6 @@ class Module:
         except TypeError:
             check_call(type(self).__name__, self.forward, args, names)
             raise
-
-    def _hooked(self, hooks: Hooks, args: Any, names: Any) -> Any:
-        """Return `forward` between the hooks before and after it."""
-        if hooks is EVERY[0]:
-            hooks = self.__dict__.setdefault(HOOKS, Hooks())
-        for hook, with_kwargs in hooks.every("before"):
-            found = hook(self, args, names) if with_kwargs else hook(self, args)
-            if found is not None and with_kwargs:
-                args, names = found
-            elif found is not None:
-                args = found if isinstance(found, tuple) else (found,)
-        if hooks.every("gradient_before") or hooks.every("gradient_after"):
-            return marks.call(self, hooks, args, lambda *args: self._with_after(hooks, args, names))
-        return self._with_after(hooks, args, names)
-
-    def _with_after(self, hooks: Hooks, args: Any, names: Any) -> Any:
-        """Return `forward` and the hooks after it."""
-        out = self.forward(*args, **names)
-        for hook, with_kwargs in hooks.every("after"):
-            found = hook(self, args, names, out) if with_kwargs else hook(self, args, out)
-            out = out if found is None else found
-        return out
-
-    def _register(
-        self, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool = False  # noqa: FBT001, FBT002 - as given
-    ) -> HookHandle:
-        if not callable(hook):
-            raise UsageTypeError(f"{type(self).__name__}: wanted a function as a hook, saw {shown(hook)}")
-        every = getattr(self.__dict__.setdefault(HOOKS, Hooks()), when)
-        return HookHandle.of(every, (hook, flag(with_kwargs, "with_kwargs")), first=flag(prepend, "prepend"))
-
-    def register_full_backward_pre_hook(
-        self,
-        hook: Callable[..., Any],
-        prepend: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    ) -> HookHandle:
-        """Call `hook(module, grads)` in `backward`, with the gradients of the results of each call.
-
-        `grads` is a tuple with a place for each result, None where none flows or it is no tensor. What it
-        returns, if not None, replaces them. `prepend`: before the other hooks. A captured function calls
-        hooks in its capture alone. Raises `UsageTypeError` for no function.
-        """
-        return self._register("gradient_before", hook, prepend)
-
-    def register_full_backward_hook(
-        self,
-        hook: Callable[..., Any],
-        prepend: bool = False,  # noqa: FBT001, FBT002 - as above
-    ) -> HookHandle:
-        """Call `hook(module, of_arguments, of_results)` in `backward`, with gradients of each call.
-
-        Both are tuples as those of `register_full_backward_pre_hook`; `of_arguments` has a place for each
-        argument by position. What the hook returns, if not None, replaces the gradients of the arguments.
-        """
-        return self._register("gradient_after", hook, prepend)
-
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> HookHandle:
-        """Call `hook(module, args)` before each `forward`; what it returns, if not None, replaces `args`.
-
-        With `with_kwargs`: `hook(module, args, names)`, which returns None or both. A captured function calls
-        hooks in its capture alone.
-        """
-        return self._register("before", hook, prepend, with_kwargs)
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> HookHandle:
-        """Call `hook(module, args, output)` after each `forward`.
-
-        A result that is not None replaces the output. With `with_kwargs` it is called with (module, args,
-        names, output). A captured function calls hooks in its capture alone.
-        """
-        return self._register("after", hook, prepend, with_kwargs)
 
     def forward(self, *args: Any, **names: Any) -> Any:  # noqa: ARG002 - a subclass uses them
         """Return the result of the module; a subclass defines it. Raises `UsageError` here."""
@@ -422,40 +292,6 @@ class Module:
             found: state.models.LoadedKeys = hooked_states.loaded(self, values, strict)
             return found
         return state.load_state_dict(self, values, strict=strict)
-
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(module, state, prefix, metadata, strict, missing, unexpected, errors)` before it loads.
-
-        The state is a copy, which the hook may change; a text that it adds to `errors` is an error.
-        """
-        return self._register_load_state_dict_pre_hook(hook, with_module=True)
-
-    def _register_load_state_dict_pre_hook(
-        self,
-        hook: Callable[..., Any],
-        with_module: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    ) -> HookHandle:
-        STATEFUL[0] = True
-        return self._register("loading", hook, prepend=False, with_kwargs=with_module)
-
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(module, keys)` after it was loaded; it may remove missing and unexpected keys."""
-        STATEFUL[0] = True
-        return self._register("loaded", hook, prepend=False)
-
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(module, prefix, keep_vars)` before `state_dict`."""
-        STATEFUL[0] = True
-        return self._register("saving", hook, prepend=False)
-
-    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(module, state, prefix, metadata)` after `state_dict`; it may change the state."""
-        STATEFUL[0] = True
-        return self._register("saved", hook, prepend=False, with_kwargs=True)
-
-    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        STATEFUL[0] = True
-        return self._register("saved", hook, prepend=False)
 
     get_extra_state: Callable[[], Any]
     """What `state_dict` holds beside tensors; a class that defines it has `set_extra_state(state)`, too."""
@@ -621,52 +457,6 @@ def in_training(layer: Module) -> bool:
     """Return the training mode of a layer: that of the surrounding `Tensor.train`, else its own."""
     mode = modes.training(Tensor)
     return layer.training if mode is None else mode
-
-
-class _ParameterType(type):
-    """The type of `Parameter`: tensors that a module listed, or with requires_grad, are its instances."""
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, Tensor) and is_parameter(value) and was_marked(value)
-
-
-class Parameter(metaclass=_ParameterType):
-    """A tensor that an optimiser may change: `Parameter(data)` is a new `Tensor`.
-
-        self.scale = nn.Parameter(Tensor.ones(8))
-
-    Float tensors need no wrapping: unless requires_grad is False they are parameters, too. Raises
-    `UsageError` for data that is no float, unless `requires_grad` is False.
-    """
-
-    @accepts_aliases
-    def __new__(cls, data: Any, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002 - the field's signature
-        """Return data as a tensor with `requires_grad`."""
-        found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
-        found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
-        return listed(found)
-
-
-class _BufferType(type):
-    """The type of `nn.Buffer`: tensors that it made are its instances."""
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, Tensor) and _BUFFER in vars(value)
-
-
-class ModuleBuffer(metaclass=_BufferType):
-    """A tensor that becomes a buffer of the module whose attribute it is: `nn.Buffer(data)` makes one.
-
-    The state dictionary holds it only if it is `persistent`. Its requires_grad is False.
-    """
-
-    @accepts_aliases
-    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
-        """Return data, by default an empty tensor, as a buffer."""
-        found = stopped(data) if isinstance(data, Tensor) else Tensor([] if data is None else data)
-        found.requires_grad = False
-        vars(found)[_BUFFER] = flag(persistent, "Buffer, persistent")
-        return found
 
 
 class CompiledModule(Module):

@@ -1,18 +1,70 @@
-"""PyTorch's `nn.parameter`: parameters, and tensors of lazy layers that have no shape yet.
+"""Tensors of modules: parameters, buffers, and those of lazy layers that have no shape yet.
 
 Not here: the layers (`lazy`). Next: `module`, whose tensors these are.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
+from frontend.arguments.aliases import accepts_aliases
+from frontend.arguments.conversion import flag
 from frontend.assignment import refer
-from frontend.nn.module import Parameter
+from frontend.evaluation.constants import stopped
+from frontend.evaluation.gradient_state import is_parameter, listed, was_marked
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 __all__ = ["Parameter", "UninitializedBuffer", "UninitializedParameter"]
+
+PERSISTENT: Final = "persistent"
+"""The attribute of a tensor that `nn.Buffer` made: whether the state holds it."""
+
+
+class _ParameterType(type):
+    """The type of `Parameter`: tensors that a module listed, or with requires_grad, are its instances."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor) and is_parameter(value) and was_marked(value)
+
+
+class Parameter(metaclass=_ParameterType):
+    """A tensor that an optimiser may change: `Parameter(data)` is a new `Tensor`.
+
+        self.scale = nn.Parameter(Tensor.ones(8))
+
+    Float tensors need no wrapping: unless requires_grad is False they are parameters, too. Raises
+    `UsageError` for data that is no float, unless `requires_grad` is False.
+    """
+
+    @accepts_aliases
+    def __new__(cls, data: Any, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002 - the field's signature
+        """Return data as a tensor with `requires_grad`."""
+        found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
+        found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
+        return listed(found)
+
+
+class _BufferType(type):
+    """The type of `nn.Buffer`: tensors that it made are its instances."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor) and PERSISTENT in vars(value)
+
+
+class ModuleBuffer(metaclass=_BufferType):
+    """A tensor that becomes a buffer of the module whose attribute it is: `nn.Buffer(data)` makes one.
+
+    The state dictionary holds it only if it is `persistent`. Its requires_grad is False.
+    """
+
+    @accepts_aliases
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+        """Return data, by default an empty tensor, as a buffer."""
+        found = stopped(data) if isinstance(data, Tensor) else Tensor([] if data is None else data)
+        found.requires_grad = False
+        vars(found)[PERSISTENT] = flag(persistent, "Buffer, persistent")
+        return found
 
 
 class Uninitialized(Tensor):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from frontend.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from frontend.optim.base import Optimizer
 from frontend.optim.descent import ASGD, SGD, Adadelta, Adagrad, RMSprop, Rprop
+from frontend.optim.group import Group
 from frontend.optim.layerwise import LAMB, LARS, Adafactor, Muon
 from frontend.optim.lbfgs import LBFGS
-from frontend.optim.optimiser import Group
 from hcq.names import lazy
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
 from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting
-from frontend.optim.optimiser import Group, Rule
+from frontend.optim.optimiser import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from frontend.optim.group import Group
     from frontend.tensor import Tensor
 
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from compiler.dtype import DType
 from frontend.arguments.settings import GroupFlag, GroupNumbers, GroupSetting
 from frontend.evaluation.constants import stopped
-from frontend.optim.optimiser import Group, Rule
+from frontend.optim.optimiser import Rule
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from frontend.optim.group import Group
     from frontend.tensor import Tensor
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 from frontend.arguments.settings import GroupCount, GroupFlag, GroupNumbers, GroupSetting
 from frontend.array_api.data_types import finfo
 from frontend.optim.adam import Moments
-from frontend.optim.optimiser import Group, Rule
+from frontend.optim.optimiser import Rule
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from frontend.optim.group import Group
     from frontend.tensor import Tensor
 
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from frontend.arguments.settings import GroupCount, GroupSetting, choice
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.realize import realize_many
-from frontend.optim.optimiser import Group, Rule, wide
+from frontend.optim.optimiser import Rule, wide
 from frontend.tensor import Tensor
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.optim.base import Params
+    from frontend.optim.group import Group
 
 
 _LESS, _FLAT, _NEAR = 1e-4, 0.9, 1e-9

@@ -16,7 +16,8 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.optim.optimiser import Group, Rule
+    from frontend.optim.group import Group
+    from frontend.optim.optimiser import Rule
 
 WAYS: Final = {
     "foreach": None, "fused": None, "capturable": False, "differentiable": False, "adjust_lr_fn": None,

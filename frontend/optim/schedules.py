@@ -31,7 +31,7 @@ from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.optim.base import Optimizer
-    from frontend.optim.optimiser import Group
+    from frontend.optim.group import Group
 
 
 OTHERS: Final = ("CosineAnnealingWarmRestarts", "ReduceLROnPlateau")

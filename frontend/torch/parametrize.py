@@ -8,13 +8,16 @@ Not here: functions that norms need. Next: `parametrizations`, which has them.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from frontend.evaluation.gradient_state import decided
 from frontend.nn.containers import ModuleDict, ModuleList
-from frontend.nn.module import Module, Parameter
+from frontend.nn.parameter import Parameter
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.nn.module import Module
 
 
 class ParametrizationList(ModuleList):

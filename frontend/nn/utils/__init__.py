@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontend.arguments.aliases import answer_module
 from frontend.later import later
-from frontend.nn.module import Module, Parameter
+from frontend.nn.parameter import Parameter
 from frontend.nn.state.models import HOOKS, TRANSIENT
 from frontend.nn.utils import parametrizations, parametrize, rnn
 from frontend.optim.clipping import clip_grad_norm_, clip_grad_value_
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.nn.module import Module
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "parametrizations", "parametrize",
