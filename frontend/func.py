@@ -18,7 +18,7 @@ from frontend.arguments.conversion import flag, shown
 from frontend.autograd.gradients import grad as gradients
 from frontend.evaluation.history import has_history
 from frontend.evaluation.realize import realize_many
-from frontend.nn.state.models import parts_of
+from frontend.nn.state.models import every_tensor, owner_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -287,16 +287,28 @@ def functional_call(
     parameter_and_buffer_dicts: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
 ) -> Any:
     """Return `module(*args, **kwargs)` with other tensors in place of its parameters and buffers.
 
     The tensors are given by the names of `named_parameters` and `named_buffers`, in one mapping or several;
-    the module is unchanged afterwards. `args` is a tuple, or one argument. Not thread-safe: the module has
-    the tensors during the call. Raises `UsageError` for a name that the module lacks.
+    the module is unchanged afterwards. `args` is a tuple, or one argument. With `tie_weights` a tensor takes
+    the place of one under all its names that are not given. Not thread-safe: the module has the tensors
+    during the call. Raises `UsageError` for a name that the module lacks, and with `strict` for one that is
+    not given.
     """
     given = parameter_and_buffer_dicts
     every = [given] if isinstance(given, Mapping) else given
-    owners = [(*_owner(module, name), tensor) for one in every for name, tensor in one.items()]
+    values = {name: tensor for one in every for name, tensor in one.items()}
+    named = every_tensor(module)
+    if strict and (lacking := named.keys() - values.keys()):
+        raise UsageError(f"functional_call: wanted all tensors, {', '.join(sorted(lacking))} not given")
+    if tie_weights:
+        by_tensor = {id(named[name]): tensor for name, tensor in values.items() if name in named}
+        values = {n: by_tensor[id(t)] for n, t in named.items() if id(t) in by_tensor} | values
+    owners = [(*owner_of(module, name), tensor) for name, tensor in values.items()]
     before = [owner[key] for owner, key, _ in owners]
     try:
         for owner, key, tensor in owners:
@@ -305,22 +317,3 @@ def functional_call(
     finally:
         for (owner, key, _), tensor in zip(owners, before, strict=True):
             owner[key] = tensor
-
-
-def _owner(module: Module, name: str) -> tuple[Any, Any]:
-    """Return what holds the tensor of a dotted name, and its key there: a dictionary or list, and a key."""
-    value: Any = module
-    *path, last = name.split(".")
-    for part in path:
-        value = dict(parts_of(value)).get(part)
-    holders: list[tuple[Any, Any]] = [(getattr(value, "__dict__", {}), last)]
-    if isinstance(value, dict):
-        holders.insert(0, (value, last))
-    if isinstance(value, list) and last.isdigit() and int(last) < len(value):
-        holders.insert(0, (value, int(last)))
-    for holder, key in holders:
-        if (isinstance(holder, list) or key in holder) and isinstance(holder[key], Tensor):
-            return holder, key
-    raise UsageError(
-        f"functional_call: {type(module).__name__} has no tensor {name!r}; see named_parameters()"
-    )

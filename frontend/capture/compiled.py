@@ -152,6 +152,10 @@ class Compiled:
             self._bound[instance] = Compiled(function, fullgraph=self.fullgraph, limit=self.limit)
         return self._bound[instance]
 
+    def __reduce__(self) -> Any:
+        """Return how a copy is made: of a copy of the function, without captures."""
+        return partial(type(self), fullgraph=self.fullgraph, limit=self.limit), (self.fn,)
+
     @property
     def plain(self) -> str:
         """Why the last used kind of arguments is never captured; "": it is."""

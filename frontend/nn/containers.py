@@ -11,13 +11,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from types import NoneType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from frontend.arguments.conversion import shown
 from frontend.evaluation.gradient_state import listed
 from frontend.nn.module import Module
 from frontend.nn.parameter import Parameter
-from frontend.nn.state.models import NAMES, parts_of
+from frontend.nn.state.models import BUFFERS, NAMES, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import AbsentNameError
@@ -35,12 +35,45 @@ class Items(Module, list[Any]):
 
     __eq__, __ne__ = object.__eq__, object.__ne__
     __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
+    _grows: ClassVar[bool] = True
+    """Whether a module that is set as an attribute is a new item."""
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         super().__init__([self._item(v) for v in items])
 
     def _item(self, value: Any) -> Any:
         return _module(self, value)
+
+    def _item_names(self) -> list[str]:
+        """Return the names of the items."""
+        return [name for name, _ in parts_of(self)[: len(self)]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an item by its name. Raises `AbsentNameError`."""
+        names = self._item_names()
+        if name not in names:
+            raise AbsentNameError(type(self).__name__, name, lambda: [("", names), ("", dir(self))])
+        return list.__getitem__(self, names.index(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; one with the name of an item is the item, and a module is appended."""
+        inner = BUFFERS in self.__dict__ and isinstance(value, (Tensor, Module))
+        names = self._item_names() if inner else []
+        if name in names:
+            self[names.index(name)] = value
+        elif inner and self._grows and isinstance(value, Module):
+            self.add_module(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute, or an item by its name; the others keep theirs."""
+        names = self._item_names()
+        if name in self.__dict__ or name not in names:
+            super().__delattr__(name)
+            return
+        list.__delitem__(self, names.index(name))
+        self.__dict__[NAMES] = [n for n in names if n != name]
 
     def append(self, value: Any) -> Self:  # type: ignore[override]  # PyTorch's return the list
         """Append an item; return the list."""
@@ -67,7 +100,7 @@ class Items(Module, list[Any]):
     def add_module(self, name: str, module: Module | None) -> None:
         """Append a module under a name. Raises `UsageError` for None and for a name that is in use."""
         names = [n for n, _ in parts_of(self)]
-        if module is None or name in names:
+        if module is None or name in names or name in self.__dict__:
             raise UsageError(
                 f"{type(self).__name__}.add_module({name!r}): wanted a module and a name that is not in use"
             )
@@ -110,13 +143,6 @@ class Sequential(Items):
             raise UsageTypeError(f"Sequential: wanted layers, saw the class {name}; make one: {name}()")
         return value
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a layer by its name. Raises `AbsentNameError`."""
-        names = self.__dict__.get(NAMES, ())
-        if name not in names:
-            raise AbsentNameError(type(self).__name__, name, lambda: [("", names), ("", dir(self))])
-        return self[names.index(name)]
-
     def __getitem__(self, i: Any) -> Any:
         """Return the layer i, or a `Sequential` of a slice, in which layers keep their names.
 
@@ -128,6 +154,12 @@ class Sequential(Items):
     def __add__(self, layers: Any) -> Sequential:
         """Return a `Sequential` of these layers and others."""
         return Sequential(*self).extend(layers)
+
+    def __mul__(self, times: Any) -> Sequential:
+        """Return a `Sequential` of these layers, the same ones, so many times."""
+        return Sequential(*list.__mul__(self, times))
+
+    __rmul__ = __mul__
 
     def forward(self, x: Any) -> Any:
         """Return x passed through each layer in turn."""
@@ -178,6 +210,8 @@ class ParameterList(Items):
     Raises `UsageTypeError` for values that cannot be iterated over, a tensor or a text, and as `Parameter`.
     """
 
+    _grows = False
+
     def __init__(self, values: Iterable[Any] = ()) -> None:
         if isinstance(values, (Tensor, str, bytes)) or not hasattr(values, "__iter__"):
             raise UsageTypeError(f"ParameterList: wanted a list of tensors, saw {shown(values)}")
@@ -192,6 +226,8 @@ class Named(Module, dict[str, Any]):
 
     __eq__, __ne__ = object.__eq__, object.__ne__
     __hash__ = object.__hash__  # type: ignore[assignment]  # a dictionary has none
+    _grows: ClassVar[bool] = True
+    """Whether a module that is set as an attribute is a new item."""
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
@@ -207,6 +243,27 @@ class Named(Module, dict[str, Any]):
         dict.__setitem__(self, name, self._item(module))
 
     add_module = __setitem__  # type: ignore[assignment]  # of an item, and with its name
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an item by its name. Raises `AbsentNameError`."""
+        if name in self:
+            return self[name]
+        raise AbsentNameError(type(self).__name__, name, lambda: [("", self), ("", dir(self))])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; one with the name of an item is the item, and a module is a new item."""
+        grows = self._grows and isinstance(value, Module)
+        if BUFFERS in self.__dict__ and isinstance(value, (Tensor, Module)) and (grows or name in self):
+            self[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute, or an item by its name."""
+        if name in self.__dict__ or name not in self:
+            super().__delattr__(name)
+        else:
+            del self[name]
 
     def update(self, items: Any = (), **names: Any) -> None:  # type: ignore[override]  # one for all forms
         """Set items by name, of a mapping or of pairs."""
@@ -230,6 +287,8 @@ class ParameterDict(Named):
     Raises `UsageTypeError` for anything but a mapping with names as keys, and as `Parameter`.
     """
 
+    _grows = False
+
     def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
         if parameters is not None and not hasattr(parameters, "items"):
             raise UsageTypeError(f"ParameterDict: wanted tensors by name, saw {shown(parameters)}")
@@ -244,9 +303,3 @@ class ModuleDict(Named):
 
     `modules.name` is `modules["name"]`; an unknown name raises `AttributeError`.
     """
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a module by its name. Raises `AbsentNameError`."""
-        if name in self:
-            return self[name]
-        raise AbsentNameError("ModuleDict", name, lambda: [("", self), ("", dir(self))])

@@ -35,13 +35,15 @@ from frontend.evaluation.plan import refuse
 from frontend.later import later
 from frontend.nn import state
 from frontend.nn.hooks import EVERY, STATEFUL, Hooked
+from frontend.nn.members import Members
 from frontend.nn.parameter import PERSISTENT
-from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, HOOKS, parts_of
+from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, FORWARD, HOOKS, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import nearest
 from hcq.tables import html_table, html_text
 
+compiled = later("frontend.capture.compiled")
 hooked_states = later("frontend.nn.state.hooked")
 
 
@@ -73,6 +75,15 @@ class Listed(list[Any]):
         return next(self._rest)
 
 
+def _named(found: list[tuple[str, Tensor]], prefix: str, *, once: bool) -> list[tuple[str, Tensor]]:
+    """Return (name, tensor) with a prefix and a dot before the names; `once`: each by its first name."""
+    every: dict[Any, tuple[str, Tensor]] = {}
+    flag(once, "remove_duplicate")
+    for name, t in found:
+        every.setdefault(id(t) if once else name, (f"{prefix}.{name}" if prefix else name, t))
+    return Listed(every.values())
+
+
 class Module(Hooked):
     """A layer, or a model of layers: a subclass sets attributes and defines `forward`.
 
@@ -85,6 +96,8 @@ class Module(Hooked):
     Float tensors are parameters unless requires_grad is False. A module that calls `super().__init__()`, as
     PyTorch's do, has PyTorch's rule instead: parameters are `nn.Parameter`s, buffers are those of
     `register_buffer`, and other tensors are plain attributes, which `state_dict` and `to` leave out.
+
+    Modules in a plain list, dictionary or object are no part of it either; a `ModuleList` is.
 
     A module is in training mode at first; `eval()` ends that mode for the module and all modules inside it.
     In a `Tensor.train(mode)` block that mode is used instead. Arguments of other classes than a method or
@@ -118,7 +131,16 @@ class Module(Hooked):
             self.__dict__.get(BUFFERS, set()).add(name)
             transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
             (transient.discard if persistent else transient.add)(name)
+        elif name in self.__dict__.get(state.models.TRANSIENT, ()) and _is_registered(value):
+            self.__dict__[state.models.TRANSIENT].discard(name)
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute; of tensors of its name only an `nn.Parameter` or a buffer is a part again."""
+        if isinstance(self.__dict__.get(name), Tensor):
+            self.__dict__.get(BUFFERS, set()).discard(name)
+            self.__dict__.setdefault(state.models.TRANSIENT, set()).add(name)
+        super().__delattr__(name)
 
     def _check_replacement(self, name: str, old: Any, value: Any) -> None:
         """Raise `UsageTypeError` where a model would lose a parameter, buffer or module without a word."""
@@ -163,23 +185,37 @@ class Module(Hooked):
             hint = "\nhint: call its modules one by one, or make it a Sequential"
         raise UsageError(f"{type(self).__name__} defines no forward(){hint}")
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield (dotted name, module) for this module and all modules inside it, each once."""
-        seen: set[int] = set()
+    def named_modules(
+        self,
+        memo: set[Module] | None = None,
+        prefix: str = "",
+        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> Iterator[tuple[str, Module]]:
+        """Yield (dotted name, module) for this module and all modules inside it, each once.
+
+        Without `remove_duplicate` each is yielded under all its names. Modules in `memo` are left out, and
+        what is yielded is added to it. Names begin with `prefix`.
+        """
+        memo, seen = set() if memo is None else memo, set[int]()
         waiting: list[tuple[str, Any]] = [(prefix, self)]
         while waiting:
             name, value = waiting.pop()
-            if id(value) in seen or isinstance(value, (Tensor, str, bytes, int, float, type(None))):
+            if isinstance(value, (Tensor, str, bytes, int, float, type(None))):
+                continue
+            if isinstance(value, Module):
+                if remove_duplicate and value in memo:
+                    continue
+                memo.add(value)
+                yield name, value
+            elif id(value) in seen:
                 continue
             seen.add(id(value))
-            if isinstance(value, Module):
-                yield name, value
             inner = [(f"{name}.{k}" if name else k, v) for k, v in parts_of(value)]
             waiting += reversed(inner)
 
-    def modules(self) -> Iterator[Module]:
-        """Yield this module and all modules inside it, each once."""
-        return (m for _, m in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:  # noqa: FBT001, FBT002 - as above
+        """Yield this module and all modules inside it; see `named_modules`."""
+        return (m for _, m in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> list[tuple[str, Module]]:
         """Return (name, module) for the modules that are attributes or elements of this one.
@@ -203,34 +239,68 @@ class Module(Hooked):
         """End the training mode of this module and all modules inside it; return self."""
         return self.train(False)
 
-    def named_parameters(self) -> list[tuple[str, Tensor]]:
+    def named_parameters(
+        self,
+        prefix: str = "",
+        recurse: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> list[tuple[str, Tensor]]:
         """Return (name, tensor) of the float tensors that an optimiser may change, each once.
 
-        A tensor with several names has the first of them. Undecided requires_grad becomes True. A tensor with
-        requires_grad False is no parameter, unless it was returned here before: a parameter that a program
-        freezes stays one. `next` takes the list, too.
+        A tensor with several names has the first of them; without `remove_duplicate` it has all. Without
+        `recurse` those of inner modules are left out. Names begin with `prefix`. Undecided requires_grad
+        becomes True. A tensor with requires_grad False is no parameter, unless it was returned here before: a
+        parameter that a program freezes stays one. `next` takes the list, too.
         """
-        every: dict[int, tuple[str, Tensor]] = {}
-        for name, t in state.models.without_buffers(self).items():
-            every.setdefault(id(t), (name, t))
-        found = [(name, t) for name, t in every.values() if t.dtype.is_float and is_parameter(t)]
+        every = state.models.without_buffers(self, recurse=flag(recurse, "recurse"))
+        found = [(name, t) for name, t in every.items() if t.dtype.is_float and is_parameter(t)]
         if undecided := [t for _, t in found if decided(t) is None]:
             want(undecided, True)
-        return Listed([(name, listed(t)) for name, t in found])
+        return _named([(name, listed(t)) for name, t in found], prefix, once=remove_duplicate)
 
-    def parameters(self) -> list[Tensor]:
-        """Return the tensors that an optimiser may change, each once; `next` takes the list, too."""
-        return Listed([t for _, t in self.named_parameters()])
+    def parameters(self, recurse: bool = True) -> list[Tensor]:  # noqa: FBT001, FBT002 - as above
+        """Return the tensors that an optimiser may change, each once; see `named_parameters`."""
+        return Listed([t for _, t in self.named_parameters(recurse=recurse)])
 
-    def named_buffers(self) -> list[tuple[str, Tensor]]:
-        """Return (name, tensor) of the tensors that are no parameters, with those that no file holds."""
-        changed = {id(t) for t in self.parameters()}
-        every = state.models.every_tensor(self)
-        return Listed([(name, t) for name, t in every.items() if id(t) not in changed])
+    def named_buffers(
+        self,
+        prefix: str = "",
+        recurse: bool = True,  # noqa: FBT001, FBT002 - as above
+        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - as above
+    ) -> list[tuple[str, Tensor]]:
+        """Return (name, tensor) of the tensors that are no parameters, with those that no file holds.
 
-    def buffers(self) -> list[Tensor]:
-        """Return the tensors that are no parameters, with those that no file holds; `next` takes the list."""
-        return Listed([t for _, t in self.named_buffers()])
+        Arguments are those of `named_parameters`.
+        """
+        changed = {id(t) for t in self.parameters(recurse)}
+        every = state.models.every_tensor(self, recurse=recurse)
+        found = [(name, t) for name, t in every.items() if id(t) not in changed]
+        return _named(found, prefix, once=remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> list[Tensor]:  # noqa: FBT001, FBT002 - as above
+        """Return the tensors that are no parameters, each once; see `named_buffers`."""
+        return Listed([t for _, t in self.named_buffers(recurse=recurse)])
+
+    @property
+    def _parameters(self) -> Members:
+        """The parameters that are attributes of this module, by name; changes change the module."""
+        return Members(self, lambda: dict(self.named_parameters(recurse=False)))
+
+    @property
+    def _buffers(self) -> Members:
+        """The buffers that are attributes of this module, by name; changes change the module."""
+        return Members(self, lambda: dict(self.named_buffers(recurse=False)), self._join)
+
+    def _join(self, name: str, value: Tensor | None) -> None:
+        """Count a tensor among the buffers under a name."""
+        self.__dict__.get(BUFFERS, set()).add(name)
+        if BUFFERS not in self.__dict__ and value is not None:
+            value.requires_grad = False
+
+    @property
+    def _modules(self) -> Members:
+        """The modules that are attributes or items of this one, by name; changes change the module."""
+        return Members(self, lambda: dict(self.named_children()))
 
     def get_submodule(self, target: str) -> Module:
         """Return the module of a dotted name, "" for this one. Raises `UsageError` if there is none."""
@@ -246,6 +316,19 @@ class Module(Hooked):
     def get_buffer(self, target: str) -> Tensor:
         """Return the buffer of a dotted name. Raises `UsageError` if there is none."""
         return self._tensor_of(target, "buffer", self.buffers())
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+        """Set the module of a dotted name, with `strict` one that is there.
+
+        Raises `UsageError` where its owner, or with `strict` the module, is missing.
+        """
+        owner, _, name = target.rpartition(".")
+        if flag(strict, "set_submodule, strict"):
+            self.get_submodule(target)
+        if not name:
+            raise UsageError(f"{type(self).__name__}.set_submodule: wanted a name, saw {target!r}")
+        self._check_new("set_submodule", name, module, Module, named=True)
+        setattr(self.get_submodule(owner), name, module)
 
     def _tensor_of(self, target: str, what: str, known: list[Tensor]) -> Tensor:
         owner, _, name = target.rpartition(".")
@@ -268,30 +351,41 @@ class Module(Hooked):
         self._check_new("add_module", name, module, Module, isinstance(self.__dict__.get(name), Module))
         setattr(self, name, module)
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Do what `add_module` does."""
+        self.add_module(name, module)
+
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
         """Return all tensors by name, not copied; see `nn.state.get_state_dict`.
 
-        Names begin with `prefix`. Hooks of `register_state_dict_post_hook` change the result, and a module's
-        `get_extra_state` adds what it returns as "_extra_state".
+        Names begin with `prefix`; `destination` is a dictionary that they are added to. Hooks of
+        `register_state_dict_post_hook` change the result, and a module's `get_extra_state` adds what it
+        returns as "_extra_state".
         """
         flag(keep_vars, "state_dict, keep_vars")
         found: dict[str, Any] = state.get_state_dict(self, prefix.removesuffix("."))
+        if destination is not None:
+            destination.update(found)
+            found = destination
         return hooked_states.saved(self, found, prefix, keep_vars) if STATEFUL[0] else found
 
     def load_state_dict(
         self,
-        values: Mapping[str, Tensor],
+        state_dict: Mapping[str, Tensor],
         strict: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        assign: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> state.models.LoadedKeys:
         """Assign values to the tensors by name; return the missing and the unexpected names.
 
-        Raises as `nn.state.load_state_dict`: with `strict`, missing and unexpected names raise `UsageError`.
+        Arguments and errors are those of `nn.state.load_state_dict`: with `strict`, missing and unexpected
+        names raise `UsageError`.
         """
-        strict = flag(strict, "load_state_dict, strict")
-        if STATEFUL[0]:
-            found: state.models.LoadedKeys = hooked_states.loaded(self, values, strict)
-            return found
-        return state.load_state_dict(self, values, strict=strict)
+        strict, assign = flag(strict, "load_state_dict, strict"), flag(assign, "load_state_dict, assign")
+        load = hooked_states.loaded if STATEFUL[0] else state.load_state_dict
+        found: state.models.LoadedKeys = load(self, state_dict, strict=strict, assign=assign)
+        return found
 
     get_extra_state: Callable[[], Any]
     """What `state_dict` holds beside tensors; a class that defines it has `set_extra_state(state)`, too."""
@@ -336,11 +430,36 @@ class Module(Hooked):
         for t in self.parameters():
             clear_gradient(t, set_to_none=flag(set_to_none, "zero_grad, set_to_none"))
 
-    def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
+    def requires_grad_(self, requires_grad: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad of all parameters; return self. They stay parameters."""
         for t in self.parameters():
-            t.requires_grad = wanted
+            t.requires_grad = requires_grad
         return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor | None], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - as above
+        """Replace the value of each tensor, and its gradient, by that of a function of it; return self.
+
+        A tensor stays as it is where the function returns None.
+        """
+        every = list({id(t): t for t in state.models.every_tensor(self, recurse=recurse).values()}.values())
+        for t, value in [(t, fn(stopped(t))) for t in every]:
+            if value is not None:
+                refer(t, value.realize())
+                give_gradients(t, t, lambda g: g if (new := fn(stopped(g))) is None else new.realize())
+        return self
+
+    def type(self, dst_type: DType | str) -> Self:
+        """Convert all tensors, integers too, to a dtype; return self."""
+        return self._apply(lambda t: t.cast(dst_type))
+
+    def to_empty(self, *, device: str, recurse: bool = True) -> Self:
+        """Move the tensors to a device, with their values; return self. See `to`."""
+        where = Device.named(device)
+        return self._apply(lambda t: _moved(t, where, None), recurse)
+
+    def compile(self, **options: Any) -> None:
+        """Let `forward` replay captured launches; options and errors are those of `frontend.compile`."""
+        self.__dict__[FORWARD] = compiled.compile(self.forward, **options)
 
     @accepts_aliases
     def to(
@@ -367,12 +486,7 @@ class Module(Hooked):
         if kind is not None and not kind.is_float:
             raise UsageError(f"{type(self).__name__}.to: wanted a float dtype, saw {kind.name}")
         where = Device.named(name) if name is not None else None
-        every = list({id(t): t for t in state.models.every_tensor(self).values()}.values())
-        for t, value in [(t, _moved(t, where, kind)) for t in every]:
-            if value is not None:
-                refer(t, value)
-                give_gradients(t, t, lambda g: _moved(g, where, kind))
-        return self
+        return self._apply(lambda t: _moved(t, where, kind))
 
     def cpu(self) -> Self:
         """Move all tensors to the host; return self."""
@@ -404,6 +518,9 @@ class Module(Hooked):
             fn(m)
         return self
 
+    def _get_name(self) -> str:
+        return type(self).__name__
+
     def extra_repr(self) -> str:
         """Return the settings as text for `repr`; a subclass defines this method or `_template`."""
         return self._template.format(self)
@@ -428,13 +545,13 @@ class Module(Hooked):
         return head + html_table(("tensor", "shape", "dtype", "device"), rows)
 
 
-def _moved(t: Tensor | None, device: str | None, dtype: DType | None) -> Tensor | None:
-    """Return a tensor on another device or in another dtype, realized; None where nothing changes."""
-    kind = dtype if t is not None and t.dtype.is_float else None
-    if t is None or (device in {None, t.device} and kind in {None, t.dtype}):
+def _moved(t: Tensor, device: str | None, dtype: DType | None) -> Tensor | None:
+    """Return a tensor on another device or, if it is a float, in another dtype; None: nothing changes."""
+    kind = dtype if t.dtype.is_float else None
+    if device in {None, t.device} and kind in {None, t.dtype}:
         return None
-    new = stopped(t) if device in {None, t.device} else stopped(t).to(device)
-    return (new if kind is None else new.cast(kind)).realize()
+    new = t if device in {None, t.device} else t.to(device)
+    return new if kind is None else new.cast(kind)
 
 
 def raised(x: Tensor) -> Tensor:

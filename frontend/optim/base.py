@@ -211,7 +211,10 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-EMPTY = "hint: are the layers of the model attributes? a generator is empty once it was used"
+EMPTY = (
+    "hint: are the layers of the model attributes, or in a ModuleList? those in a plain list are no part "
+    "of it; a generator is empty once it was used"
+)
 
 
 def _like(p: Tensor, value: Any, name: str = "") -> Any:

@@ -45,7 +45,7 @@ def saved(model: Any, found: dict[str, Any], prefix: str, keep_vars: bool) -> di
     return found
 
 
-def loaded(model: Any, values: Mapping[str, Any], strict: bool) -> LoadedKeys:  # noqa: FBT001 - as given
+def loaded(model: Any, values: Mapping[str, Any], *, strict: bool, assign: bool) -> LoadedKeys:
     """Do what `Module.load_state_dict` does, with hooks. Raises as it, and `UsageError` for their errors."""
     if not hasattr(values, "items"):
         raise UsageTypeError(f"load_state_dict: wanted tensors by name, saw {shown(values)}")
@@ -63,7 +63,7 @@ def loaded(model: Any, values: Mapping[str, Any], strict: bool) -> LoadedKeys:  
             missing.append(at + EXTRA)
     if errors:
         raise UsageError("load_state_dict: " + "; ".join(errors))
-    keys = load_state_dict(model, found, strict=False)
+    keys = load_state_dict(model, found, strict=False, assign=assign)
     keys = LoadedKeys([*missing, *keys.missing_keys], [*unexpected, *keys.unexpected_keys])
     for m, value in extra:
         m.set_extra_state(value)

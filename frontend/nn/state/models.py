@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from frontend.arguments.conversion import shown
-from frontend.evaluation.gradient_state import is_parameter
+from frontend.evaluation.gradient_state import decided, is_parameter, listed, marked
 from frontend.evaluation.realize import realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -20,13 +20,15 @@ HOOKS: Final = "_hooks"
 """The attribute with the hooks of a module, which is no part of it."""
 NAMES: Final = "_names"
 """The attribute with the names of the first elements of a list of modules."""
-BUFFERS: Final = "_buffers"
+BUFFERS: Final = "_buffer_names"
 """The attribute of a module that called `Module.__init__` with the names of its buffers."""
 COMPILED: Final = "_compiled"
 """The attribute with the `frontend.capture.compiled.Compiled` of a compiled module."""
 CALLED: Final = "_called"
 """The attribute of a module whose parameters are decided: it was called, or was in one that was."""
-PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS, COMPILED, CALLED})
+FORWARD: Final = "forward"
+"""The attribute with the `forward` of a module that was compiled in place."""
+PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS, COMPILED, CALLED, FORWARD})
 TRANSIENT: Final = "_transient"
 """The attribute with the names of the buffers of a module that are no part of its state."""
 
@@ -34,8 +36,9 @@ TRANSIENT: Final = "_transient"
 def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors of an object by name: attributes, list items and dictionary values, joined by dots.
 
-    The tensors are those of the object, not copies. Names begin with `prefix` and a dot, unless it is "". An
-    object that occurs twice is walked once, a tensor that occurs twice has two names.
+    The tensors are those of the object, not copies. Names begin with `prefix` and a dot, unless it is "". A
+    tensor or module that occurs twice has two names, another object is walked once. Plain lists,
+    dictionaries and objects of a module that called `super().__init__()` are left out, as in PyTorch.
 
         get_state_dict(Linear(2, 3))      # {"weight": ..., "bias": ...}
     """
@@ -44,24 +47,36 @@ def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
     return found
 
 
-def every_tensor(model: Any) -> dict[str, Tensor]:
-    """Return the tensors of `get_state_dict` and the buffers that are no part of the state (`TRANSIENT`)."""
+def every_tensor(model: Any, *, recurse: bool = True) -> dict[str, Tensor]:
+    """Return the tensors of `get_state_dict` and the buffers that are no part of the state (`TRANSIENT`).
+
+    Without `recurse` those of the modules inside a module are left out.
+    """
     found: dict[str, Tensor] = {}
-    _walk(model, "", found, set(), transient=True)
+    _walk(model, "", found, set(), transient=True, recurse=recurse)
     return found
 
 
-def without_buffers(model: Any) -> dict[str, Tensor]:
-    """Return the tensors of `get_state_dict` but for the registered buffers of modules (`BUFFERS`)."""
+def without_buffers(model: Any, *, recurse: bool = True) -> dict[str, Tensor]:
+    """Return the tensors of `get_state_dict` but for the registered buffers of modules (`BUFFERS`).
+
+    `recurse` is that of `every_tensor`.
+    """
     found: dict[str, Tensor] = {}
-    _walk(model, "", found, set(), buffered=False)
+    _walk(model, "", found, set(), buffered=False, recurse=recurse)
     return found
+
+
+def is_module(value: Any) -> bool:
+    """Return whether a value is an `nn.Module`."""
+    return hasattr(type(value), "register_buffer")
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
     """Return (name, value) of the list items, dictionary values and attributes of a value.
 
-    Items of a list have the names in its attribute `NAMES`, and beyond these their numbers.
+    Items of a list have the names in its attribute `NAMES`, and beyond these their numbers. Of a module that
+    has `BUFFERS` only attributes that are modules and tensors are parts.
     """
     attributes, found = getattr(value, "__dict__", {}), []
     if isinstance(value, dict):
@@ -69,7 +84,12 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
     elif isinstance(value, (list, tuple)):
         names = attributes.get(NAMES, ())
         found = [(names[i] if i < len(names) else str(i), v) for i, v in enumerate(value)]
-    return found + [(name, part) for name, part in attributes.items() if name not in PRIVATE]
+    plain = BUFFERS not in attributes
+    return found + [
+        (name, part)
+        for name, part in attributes.items()
+        if name not in PRIVATE and (plain or isinstance(part, Tensor) or is_module(part))
+    ]
 
 
 def _walk(
@@ -81,27 +101,32 @@ def _walk(
     transient: bool = False,
     registered: bool = False,
     buffered: bool = True,
+    recurse: bool = True,
 ) -> None:
     """Add the tensors of a value to `found`; `registered`: parameters alone, and modules in containers.
 
-    Without `buffered` the registered buffers of modules are left out.
+    Without `buffered` the registered buffers of modules are left out, without `recurse` inner modules.
     """
     if isinstance(value, Tensor):
         if not registered or (hasattr(value, "state") and value.state.parameter):
             found[name] = value
         return
-    module = hasattr(type(value), "register_buffer")
+    module = is_module(value)
     if id(value) in seen or (registered and not module and not isinstance(value, (list, tuple, dict))):
         return
     seen.add(id(value))
     attributes = getattr(value, "__dict__", {})
-    left_out = () if transient else attributes.get(TRANSIENT, ())
+    passing = () if transient else attributes.get(TRANSIENT, ())
     buffers = attributes.get(BUFFERS)
-    for key, part in sorted([p for p in parts_of(value) if p[0] not in left_out], key=_place):
+    for key, part in sorted([p for p in parts_of(value) if p[0] not in passing], key=_place):
         inner = (buffers is not None and key not in buffers) if module else registered
         full = f"{name}.{key}" if name else key
-        if buffered or not buffers or key not in buffers or not isinstance(part, Tensor):
-            _walk(part, full, found, seen, transient=transient, registered=inner, buffered=buffered)
+        left_out = not buffered and buffers and key in buffers and isinstance(part, Tensor)
+        if not left_out and (recurse or not is_module(part)):
+            rest = {"transient": transient, "buffered": buffered, "recurse": recurse}
+            _walk(part, full, found, seen, registered=inner, **rest)
+    if module or isinstance(value, (list, tuple, dict)):
+        seen.discard(id(value))  # they have further names; a circle ends
 
 
 def _place(part: tuple[str, Any]) -> int:
@@ -128,14 +153,37 @@ class LoadedKeys(NamedTuple):
         return f"LoadedKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> LoadedKeys:
+def owner_of(model: Any, name: str) -> tuple[Any, Any]:
+    """Return what holds the tensor of a dotted name, and its key there: a dictionary or list, and a key.
+
+    Raises `UsageError` where there is none.
+    """
+    value: Any = model
+    *path, last = name.split(".")
+    for part in path:
+        value = dict(parts_of(value)).get(part)
+    holders: list[tuple[Any, Any]] = [(getattr(value, "__dict__", {}), last)]
+    if isinstance(value, dict):
+        holders.insert(0, (value, last))
+    if isinstance(value, list) and last.isdigit() and int(last) < len(value):
+        holders.insert(0, (value, int(last)))
+    for holder, key in holders:
+        if (isinstance(holder, list) or key in holder) and isinstance(holder[key], Tensor):
+            return holder, key
+    raise UsageError(f"{type(model).__name__} has no tensor {name!r}; see named_parameters()")
+
+
+def load_state_dict(
+    model: Any, state: Mapping[str, Tensor], *, strict: bool = True, assign: bool = False
+) -> LoadedKeys:
     """Assign values to the tensors of an object by name, in place; return the names that did not fit.
 
     Values are cast to the dtype and moved to the device of their target, and computed. Without `strict`,
     missing and unknown names are left out. Counts of batches may be missing, as in PyTorch: older files and
-    copies of dictionaries lack them. Raises `UsageError` for missing and unknown names with `strict`, and for
-    a value of another shape; `UsageTypeError` for no mapping and a value that is no tensor. Nothing is
-    assigned then.
+    copies of dictionaries lack them. With `assign` the object has the values themselves, of their dtypes and
+    devices; parameters keep their requires_grad. Raises `UsageError` for missing and unknown names with
+    `strict`, and for a value of another shape; `UsageTypeError` for no mapping and a value that is no tensor.
+    Nothing is assigned then.
     """
     if not hasattr(state, "items"):
         hint = "frontend.load(path) reads them from a file; model.state_dict() are those of a model"
@@ -153,6 +201,12 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
             )
         if not hasattr(t, "materialize") and t.shape != value.shape:
             raise UsageError(f"load_state_dict: {name} has the shape {t.shape}, the value has {value.shape}")
+    if assign:
+        for name, t, value in pairs:
+            holder, key = owner_of(model, name)
+            new = value.detach()
+            holder[key] = listed(marked(new, decided(t))) if is_parameter(t) and t.dtype.is_float else new
+        return LoadedKeys(missing, extra)
     for _, t, value in pairs:
         if hasattr(t, "materialize"):  # a lazy layer's, before its first call
             t.materialize(value.shape)
