@@ -226,16 +226,26 @@ def _axes(what: str, dims: Any, tree: Any) -> Any:
     raise UsageError(f"vmap, {what}: wanted an axis or None, or as many as there are tensors, saw {dims!r}")
 
 
-def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0) -> Callable[..., Any]:
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "different",
+    *,
+    chunk_size: int | None = None,  # noqa: ARG001 - PyTorch's signature
+) -> Callable[..., Any]:
     """Return a function that applies `func` to each element along an axis of its arguments.
 
     `in_dims` are the axes, None for an argument that all elements share; `out_dims` those of the results. The
     function is called once for each element, and the kernels of all calls are launched together: for large
-    batches write the function for a batch. PyTorch's `randomness` and `chunk_size` are not there; each call
-    draws its own random numbers.
+    batches write the function for a batch. `chunk_size` has no effect. Each call draws its own random
+    numbers.
 
-    Raises `UsageError` for axes that do not fit, different lengths, and no axis at all.
+    Raises `UsageError` for axes that do not fit, different lengths, no axis at all, and for the `randomness`
+    "same".
     """
+    if randomness not in {"different", "error"}:
+        raise UsageError(f"vmap, randomness: wanted different, saw {randomness!r}; draw equal ones outside")
 
     def call(*args: Any, **names: Any) -> Any:
         given = list(args)

@@ -354,6 +354,7 @@ def backward(
     gradient: T | None = None,
     retain_graph: bool | None = None,  # noqa: FBT001 - the field's signature; histories always stay
     create_graph: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    inputs: T | Sequence[T] | None = None,
 ) -> T:
     """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
 
@@ -367,7 +368,8 @@ def backward(
 
     The value of self may be read before (`item`, `numpy`, ...). `realize()` ends its history, and so does
     reading its value after `backward`. `retain_graph` changes nothing: what is pending keeps its history.
-    With `create_graph` gradients flow through the gradients, too, and self keeps its history.
+    With `create_graph` gradients flow through the gradients, too, and self keeps its history. Of `inputs`,
+    leaves, only these get a gradient.
 
     Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or does not
     depend on a tensor with requires_grad, and for a `gradient` of another shape or dtype. Raises
@@ -377,7 +379,7 @@ def backward(
         flag(retain_graph, "backward, retain_graph")
     kept = flag(create_graph, "backward, create_graph")
     with LOCK:
-        changed_ones = _add_gradients(self, gradient, kept=kept)
+        changed_ones = _add_gradients(self, gradient, kept=kept, inputs=inputs)
     for call in tuple(AFTER_BACKWARD):
         call(changed_ones)
     for t in changed_ones:
@@ -405,7 +407,7 @@ def _accumulated(state: GradientState, g: TensorBase, *, kept: bool) -> TensorBa
     return assignment.store(used, g) if used is not None and not kept and others(used) else g
 
 
-def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBase]:
+def _add_gradients(self: T, gradient: T | None, *, kept: bool, inputs: Any = None) -> list[TensorBase]:
     """Add the gradients; return the tensors that got one."""
     realize_written(self)
     _refreshed(self)
@@ -414,6 +416,13 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
     leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
     written = {id(t) for t in written_since(tuple(leaves)).values()}
     targets = [t for t in wanting() if leaves.issuperset(t.leaves) or id(t) in written]
+    if inputs is not None:
+        chosen = {id(t): t for t in (inputs if isinstance(inputs, (list, tuple)) else [inputs])}
+        for t in chosen.values():
+            if not any(t is other for other in wanting()):
+                what = f"backward, inputs: wanted leaves with requires_grad, saw {described(t)}"
+                raise UsageError(f"{what}\nhint: autograd.grad gives the gradients of other tensors")
+        targets = [t for t in targets if id(t) in chosen]
     if e.op is PARAM and not moved and not any(t.expr is e and t.leaves == self.leaves for t in targets):
         label = self.leaves[0].buffer.label
         if label.startswith(RESULT):
@@ -426,7 +435,7 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool) -> list[TensorBas
             "hint: call backward() first, then realize(); item() and numpy() may come before"
         )
     found = gradients_or_none(self, targets, gradient)
-    if all(g is None for g in found):
+    if inputs is None and all(g is None for g in found):
         raise UsageError(
             f"backward of {described(self)}: it depends on no tensor with requires_grad\n"
             "hint: make one with requires_grad=True, or set it, before computing with it"

@@ -27,13 +27,16 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
     create_graph: bool = False,  # noqa: FBT001, FBT002 - as above
     only_inputs: bool = True,  # noqa: FBT001, FBT002 - as above; without effect, as in PyTorch
     allow_unused: bool | None = None,  # noqa: FBT001 - as above
+    is_grads_batched: bool = False,  # noqa: FBT001, FBT002 - as above
+    materialize_grads: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> tuple[Any, ...]:
     """Return the gradient of the sum of outputs with respect to each input, a tuple in their order.
 
     Outputs are floats of shape (), or of any shape with `grad_outputs`, the gradient of each output. Results
     are lazy, and can be differentiated again with `create_graph`; without it no gradient flows through them.
     `retain_graph` has no effect. For an input that no output depends on the gradient is None with
-    `allow_unused`.
+    `allow_unused`, zeros with `materialize_grads`. With `is_grads_batched` the first axis of `grad_outputs`
+    counts gradients, and that of the results is the same.
 
     Hooks of inputs change their gradients, and hooks of tensors on the way are called.
 
@@ -50,6 +53,12 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
         raise UsageError(f"grad: wanted {len(outs)} tensors as grad_outputs, saw {len(seeds)}")
     for t in targets:
         tensor(t, "grad, inputs", outs[0])
+    if flag(is_grads_batched, "grad, is_grads_batched") and grad_outputs is not None:
+        rest = (retain_graph, create_graph, only_inputs, allow_unused, False, materialize_grads)
+        count = min([len(s) for s in seeds if s is not None], default=0)
+        each = [[None if s is None else s[i] for s in seeds] for i in range(count)]
+        columns = [list(c) for c in zip(*[grad(outs, targets, row, *rest) for row in each], strict=True)]
+        return tuple([None if column[0] is None else type(column[0]).stack(column) for column in columns])
     every = [*targets, *between_hooks(targets)]
     summed: list[Tensor | None] = [None] * len(every)
     for out, seed in zip(outs, seeds, strict=True):
@@ -59,6 +68,8 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
                 summed[i] = g if before is None else before + g
     summed = [g if g is None else hooked(t, g) for t, g in zip(every, summed, strict=True)]
     found = summed[: len(targets)]
+    if flag(materialize_grads, "grad, materialize_grads"):
+        found = [t.zeros_like() if g is None else g for t, g in zip(targets, found, strict=True)]
     missing = [i for i, g in enumerate(found) if g is None]
     if missing and not allow_unused:
         raise UsageError(

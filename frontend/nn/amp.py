@@ -100,11 +100,11 @@ class GradScaler:
         self.unscaled: dict[int, Tensor] = {}
         """id of an optimiser whose gradients `unscale_` has divided -> whether all are finite."""
 
-    def scale(self, loss: Tensor) -> Tensor:
+    def scale(self, outputs: Tensor) -> Tensor:
         """Return the loss times the scale, in float32; the loss itself if not enabled."""
-        return loss.cast("float32") * self.scale_.reshape(()) if self.enabled else loss
+        return outputs.cast("float32") * self.scale_.reshape(()) if self.enabled else outputs
 
-    def unscale_(self, optimiser: Optimizer) -> None:
+    def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimiser by the scale before its step, so that they can be clipped.
 
         Raises `UsageError` when it is called twice before a step, or after one before `update`, and as
@@ -112,47 +112,54 @@ class GradScaler:
         """
         if not self.enabled:
             return
-        if id(optimiser) in self.unscaled:
+        if id(optimizer) in self.unscaled:
             raise UsageError("unscale_: the gradients of this optimiser were divided already; call step()")
-        if id(optimiser) in self.found:
+        if id(optimizer) in self.found:
             raise UsageError("GradScaler: this optimiser has taken a step since the last update(); call it")
         inverse = 1 / self.scale_
         finite: Tensor | None = None
-        for p, g in optimiser.with_gradients():
+        for p, g in optimizer.with_gradients():
             divided = g.cast("float32") * inverse.reshape(())
             renew_gradient(p, divided.cast(p.dtype), shared=shares_gradient(p))
             all_finite = divided.isfinite().all()
             finite = all_finite if finite is None else finite & all_finite
         if finite is None:
             raise UsageError("unscale_: no parameter of this optimiser has a gradient; call backward() first")
-        self.unscaled[id(optimiser)] = finite
+        self.unscaled[id(optimizer)] = finite
 
-    def step(self, optimiser: Optimizer) -> None:
+    def step(self, optimizer: Optimizer) -> None:
         """Update the parameters, unless a gradient is infinite or NaN; see `Optimizer.step`.
 
         Raises as `unscale_` and `Optimizer.step`.
         """
         if not self.enabled:
-            optimiser.step()
+            optimizer.step()
             return
-        if id(optimiser) not in self.unscaled:
-            self.unscale_(optimiser)
-        finite = self.unscaled.pop(id(optimiser))
-        if not optimiser.guarded or "step" in vars(optimiser):
+        if id(optimizer) not in self.unscaled:
+            self.unscale_(optimizer)
+        finite = self.unscaled.pop(id(optimizer))
+        if not optimizer.guarded or "step" in vars(optimizer):
             if finite.item():  # the step of a program
-                optimiser.step()
+                optimizer.step()
         else:
-            optimiser = cast("Rule", optimiser)
-            optimiser.guard = finite
+            optimizer = cast("Rule", optimizer)
+            optimizer.guard = finite
             try:
-                optimiser.launch_step(finite)
+                optimizer.launch_step(finite)
             finally:
-                optimiser.guard = None
-        self.found[id(optimiser)] = finite
+                optimizer.guard = None
+        self.found[id(optimizer)] = finite
 
-    def update(self) -> None:
-        """Set the scale for the next step. Raises `UsageError` without a step since the last update."""
+    def update(self, new_scale: Tensor | float | None = None) -> None:
+        """Set the scale for the next step, if given to a number.
+
+        Raises `UsageError` without a step since the last update, if none is given.
+        """
         if not self.enabled:
+            return
+        if new_scale is not None:
+            self.scale_.assign(float(new_scale)).realize()
+            self.found = {}
             return
         if not self.found:
             raise UsageError("GradScaler.update: wanted a step() since the last update, there was none")
@@ -181,12 +188,12 @@ class GradScaler:
         own = {name: getattr(self, f"get_{name}")() for name in _STATE}
         return {**own, "_growth_tracker": int(self.good.item())}
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set what `state_dict` returned. Raises `KeyError` for a missing item."""
         if self.enabled:
-            self.growth, self.backoff, self.interval = (values[name] for name in _STATE[1:])
-            self.scale_.assign(values["scale"])
-            self.good.assign(float(values["_growth_tracker"]))
+            self.growth, self.backoff, self.interval = (state_dict[name] for name in _STATE[1:])
+            self.scale_.assign(state_dict["scale"])
+            self.good.assign(float(state_dict["_growth_tracker"]))
             realize_many([self.scale_, self.good])
 
     def get_growth_factor(self) -> float:

@@ -38,8 +38,8 @@ class Items(Module, list[Any]):
     _grows: ClassVar[bool] = True
     """Whether a module that is set as an attribute is a new item."""
 
-    def __init__(self, items: Iterable[Any] = ()) -> None:
-        super().__init__([self._item(v) for v in items])
+    def __init__(self, modules: Iterable[Any] | None = None) -> None:
+        super().__init__([self._item(v) for v in modules or ()])
 
     def _item(self, value: Any) -> Any:
         return _module(self, value)
@@ -229,9 +229,9 @@ class Named(Module, dict[str, Any]):
     _grows: ClassVar[bool] = True
     """Whether a module that is set as an attribute is a new item."""
 
-    def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
-        self.update({} if items is None else items)
+        self.update({} if modules is None else modules)
 
     def _item(self, value: Any) -> Any:
         return _module(self, value)

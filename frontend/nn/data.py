@@ -193,9 +193,9 @@ def random_split(
 def collate(samples: Sequence[Any]) -> Any:
     """Return samples joined along a new first axis, as NumPy arrays.
 
-    Tuples, lists and mappings are joined part by part. Texts and bytes become a list. Python's floats become
-    float32, ints int64. Raises `UsageError` for arrays of different shapes and for
-    tuples of different lengths, `IndexError` for no samples.
+    Tuples, lists and mappings are joined part by part, of tuples to a list, as in PyTorch; texts and bytes
+    stay apart. Python's floats become float64, ints int64. Raises `UsageError` for arrays of different shapes
+    and for tuples of different lengths, `IndexError` for no samples.
     """
     import numpy as np  # noqa: PLC0415 - only where data is loaded
 
@@ -206,9 +206,9 @@ def collate(samples: Sequence[Any]) -> Any:
         if len({len(s) for s in samples}) > 1:
             raise UsageError("collate: samples have different numbers of parts")
         parts = [collate(part) for part in zip(*samples, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+        return type(first)(*parts) if hasattr(first, "_fields") else parts
     if isinstance(first, (str, bytes)):
-        return list(samples)
+        return samples
     arrays = [np.asarray(s) for s in samples]
     shapes = {a.shape for a in arrays}
     if len(shapes) > 1:
@@ -216,8 +216,12 @@ def collate(samples: Sequence[Any]) -> Any:
             f"collate: samples of the shapes {', '.join(map(str, sorted(shapes)))} do not join\n"
             "hint: pass collate_fn=, which pads or lists them"
         )
-    joined = np.stack(arrays)
-    return joined.astype(np.float32) if type(first) is float else joined  # as `Tensor` has Python's floats
+    return np.stack(arrays)
+
+
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Return samples joined along a new first axis, as tensors. Raises as `collate`."""
+    return default_convert(collate(batch))
 
 
 def default_convert(value: Any) -> Any:
@@ -303,9 +307,9 @@ class DataLoader:
 
     `sampler` gives the numbers of an epoch's samples, `batch_sampler` the numbers of each batch. `generator`
     is a `frontend.Generator`, whose seed is used instead of `seed`. `prefetch_factor` batches are read ahead
-    for each worker. `pin_memory`, `persistent_workers`, `timeout` and `multiprocessing_context` change
-    nothing. `batch_size` None yields samples. A data set that only iterates is read in order, by the
-    caller's thread.
+    for each worker. `pin_memory`, `pin_memory_device`, `persistent_workers`, `timeout`, `in_order` and
+    `multiprocessing_context` change nothing. `batch_size` None yields samples. A data set that only iterates
+    is read in order, by the caller's thread.
 
     An error of a worker is raised when its batch is due, with the number of its sample in a note; the other
     batches are cancelled. Raises `UsageTypeError` for no data set, `UsageError` for settings out of range.
@@ -333,8 +337,10 @@ class DataLoader:
         device: str | None = None,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
-        del multiprocessing_context
+        del multiprocessing_context, pin_memory_device, in_order
         self.iterable = hasattr(dataset, "__iter__") and not hasattr(dataset, "__getitem__")
         if num_workers and (worker_init_fn is not None or self.iterable):
             raise UsageError("DataLoader: worker_init_fn and data sets without [i] need num_workers=0")

@@ -143,15 +143,18 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return input.copy_(found) if flag(inplace, "dropout, inplace") else found
 
 
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Return `dropout` of whole channels of (batch, channels, ...). Raises `UsageError` below two axes."""
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Return `dropout` of whole channels of (batch, channels, ...), `inplace` in the input itself.
+
+    Raises `UsageError` below two axes.
+    """
     if input.ndim < 2:
         raise UsageError(f"dropout2d: wanted (batch, channels, ...), saw the shape {input.shape}")
     if not flag(training, "dropout2d, training") or p == 0:
         return input
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
     kept = Tensor.ones(shape, dtype=input.dtype, device=input.device).dropout(p, training)
-    return input * kept
+    return input.copy_(input * kept) if flag(inplace, "dropout2d, inplace") else input * kept
 
 
 dropout1d = dropout3d = dropout2d

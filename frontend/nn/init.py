@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+from frontend.arguments import checks
 from frontend.arguments.aliases import answer_module
-from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import number
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -45,7 +45,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 def _assigned(t: Tensor, made: Callable[..., Tensor], **names: Any) -> Tensor:
     """Assign numbers of the shape, dtype and device of a tensor; return it realized."""
-    tensor(t, "nn.init", Tensor.zeros(()))
+    checks.tensor(t, "nn.init", Tensor.zeros(()))
     return t.assign(made(t.shape, dtype=t.dtype, device=t.device, **names)).realize()
 
 
@@ -57,17 +57,19 @@ def _calculate_fan_in_and_fan_out(t: Tensor) -> tuple[int, int]:
     return t.shape[1] * inner, t.shape[0] * inner
 
 
-def uniform_(t: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Assign numbers uniform in [a, b)."""
-    return _assigned(t, Tensor.uniform, low=a, high=b)
+    return _assigned(tensor, Tensor.uniform, low=a, high=b)
 
 
-def normal_(t: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Assign normal numbers with a mean and a standard deviation, which is not negative."""
-    return _assigned(t, Tensor.normal, mean=mean, std=std)
+    return _assigned(tensor, Tensor.normal, mean=mean, std=std)
 
 
-def trunc_normal_(t: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> Tensor:
     """Assign normal numbers, drawn from the part of their distribution in [a, b].
 
     Raises `UsageError` unless std > 0 and a < b.
@@ -76,99 +78,101 @@ def trunc_normal_(t: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.
     if not (std > 0 and a < b):
         raise UsageError(f"trunc_normal_: wanted std > 0 and a < b, saw {std}, {a} and {b}")
     low, high = (math.erf((x - mean) / (std * math.sqrt(2))) for x in (a, b))
-    chance = Tensor.uniform(t.shape, low=low, high=high, dtype="float64", device=t.device)
-    return t.assign((chance.erfinv() * (std * math.sqrt(2)) + mean).clip(a, b).cast(t.dtype)).realize()
+    chance = Tensor.uniform(tensor.shape, low=low, high=high, dtype="float64", device=tensor.device)
+    found = (chance.erfinv() * (std * math.sqrt(2)) + mean).clip(a, b)
+    return tensor.assign(found.cast(tensor.dtype)).realize()
 
 
-def constant_(t: Tensor, val: float) -> Tensor:
+def constant_(tensor: Tensor, val: float) -> Tensor:
     """Assign one number to all elements, truncated for integers. Raises `UsageError` if it does not fit."""
-    return t.assign(t.full_like(val)).realize()
+    return tensor.assign(tensor.full_like(val)).realize()
 
 
-def zeros_(t: Tensor) -> Tensor:
+def zeros_(tensor: Tensor) -> Tensor:
     """Assign zeros."""
-    return constant_(t, 0)
+    return constant_(tensor, 0)
 
 
-def ones_(t: Tensor) -> Tensor:
+def ones_(tensor: Tensor) -> Tensor:
     """Assign ones."""
-    return constant_(t, 1)
+    return constant_(tensor, 1)
 
 
-def eye_(t: Tensor) -> Tensor:
+def eye_(tensor: Tensor) -> Tensor:
     """Assign ones to the diagonal of a matrix and zeros elsewhere. Raises `UsageError` for no matrix."""
-    if t.ndim != 2:
-        raise UsageError(f"eye_: wanted a matrix, saw the shape {t.shape}")
-    return t.assign(Tensor.eye(*t.shape, dtype=t.dtype, device=t.device)).realize()
+    if tensor.ndim != 2:
+        raise UsageError(f"eye_: wanted a matrix, saw the shape {tensor.shape}")
+    return tensor.assign(Tensor.eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device)).realize()
 
 
-def dirac_(t: Tensor, groups: int = 1) -> Tensor:
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Assign what passes channels on: ones at the middles of kernels (outputs, inputs, *kernel), else zeros.
 
     Each of `groups` of outputs has the first inputs. Raises `UsageError` unless there are 3 to 5 axes, and
     outputs that the groups divide.
     """
-    if t.ndim not in {3, 4, 5} or groups < 1 or t.shape[0] % groups:
-        raise UsageError(f"dirac_: wanted 3 to 5 axes and outputs of {groups} groups, saw {t.shape}")
-    each = t.shape[0] // groups
-    found = Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device)
-    for k in range(min(each, t.shape[1])):
+    if tensor.ndim not in {3, 4, 5} or groups < 1 or tensor.shape[0] % groups:
+        raise UsageError(f"dirac_: wanted 3 to 5 axes and outputs of {groups} groups, saw {tensor.shape}")
+    each = tensor.shape[0] // groups
+    found = Tensor.zeros(*tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    for k in range(min(each, tensor.shape[1])):
         for group in range(groups):
-            found[(group * each + k, k, *[n // 2 for n in t.shape[2:]])] = 1
-    return t.assign(found).realize()
+            found[(group * each + k, k, *[n // 2 for n in tensor.shape[2:]])] = 1
+    return tensor.assign(found).realize()
 
 
-def xavier_uniform_(t: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Assign numbers uniform in ±gain sqrt(6 / (inputs + outputs))."""
     bound = number(gain, "xavier_uniform_, gain") * math.sqrt(
-        6 / max(1, sum(_calculate_fan_in_and_fan_out(t)))
+        6 / max(1, sum(_calculate_fan_in_and_fan_out(tensor)))
     )
-    return uniform_(t, -bound, bound)
+    return uniform_(tensor, -bound, bound)
 
 
-def xavier_normal_(t: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Assign normal numbers with the deviation gain sqrt(2 / (inputs + outputs))."""
-    total = max(1, sum(_calculate_fan_in_and_fan_out(t)))
-    return normal_(t, 0.0, number(gain, "xavier_normal_, gain") * math.sqrt(2 / total))
+    total = max(1, sum(_calculate_fan_in_and_fan_out(tensor)))
+    return normal_(tensor, 0.0, number(gain, "xavier_normal_, gain") * math.sqrt(2 / total))
 
 
-def _calculate_correct_fan(t: Tensor, mode: Mode) -> int:
+def _calculate_correct_fan(tensor: Tensor, mode: Mode) -> int:
     """Return the inputs or the outputs of a weight."""
     if mode not in {"fan_in", "fan_out"}:
         raise UsageError(f"nn.init: wanted the mode fan_in or fan_out, saw {mode!r}")
-    return _calculate_fan_in_and_fan_out(t)[mode == "fan_out"]
+    return _calculate_fan_in_and_fan_out(tensor)[mode == "fan_out"]
 
 
-def _deviation(t: Tensor, a: float, mode: Mode, nonlinearity: str) -> float:
-    return calculate_gain(nonlinearity, a) / math.sqrt(max(1, _calculate_correct_fan(t, mode)))
+def _deviation(tensor: Tensor, a: float, mode: Mode, nonlinearity: str) -> float:
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(1, _calculate_correct_fan(tensor, mode)))
 
 
 def kaiming_uniform_(
-    t: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
+    tensor: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
     """Assign numbers uniform in ±gain sqrt(3 / n), with n the inputs, or the outputs for `mode` "fan_out".
 
     The gain is `calculate_gain(nonlinearity, a)`. Raises `UsageError` for another mode or nonlinearity.
     """
-    bound = math.sqrt(3) * _deviation(t, a, mode, nonlinearity)
-    return uniform_(t, -bound, bound)
+    bound = math.sqrt(3) * _deviation(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
 
 
 def kaiming_normal_(
-    t: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
+    tensor: Tensor, a: float = 0.0, mode: Mode = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
     """Assign normal numbers with the deviation gain / sqrt(n); n, gain and errors as `kaiming_uniform_`."""
-    return normal_(t, 0.0, _deviation(t, a, mode, nonlinearity))
+    return normal_(tensor, 0.0, _deviation(tensor, a, mode, nonlinearity))
 
 
-def orthogonal_(t: Tensor, gain: float = 1.0) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Assign gain times a matrix (outputs, inputs * kernel) with orthonormal rows, or columns if fewer."""
-    rows, columns = t.shape[0] if t.ndim else 1, _calculate_fan_in_and_fan_out(t)[0]
-    flat = Tensor.randn(max(rows, columns), min(rows, columns), dtype="float64", device=t.device).realize()
-    q, r = flat.qr()
+    rows, columns = tensor.shape[0] if tensor.ndim else 1, _calculate_fan_in_and_fan_out(tensor)[0]
+    sizes = max(rows, columns), min(rows, columns)
+    q, r = Tensor.randn(*sizes, dtype="float64", device=tensor.device).realize().qr()
     q = q * r.diagonal().sign()
     q = q if rows >= columns else q.transpose(0, 1)
-    return t.assign((q * number(gain, "orthogonal_, gain")).reshape(t.shape).cast(t.dtype)).realize()
+    found = (q * number(gain, "orthogonal_, gain")).reshape(tensor.shape)
+    return tensor.assign(found.cast(tensor.dtype)).realize()
 
 
 answer_module(globals(), __name__)

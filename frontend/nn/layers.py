@@ -253,11 +253,12 @@ class EmbeddingBag(Embedding):
         *,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
+        _weight: Tensor | None = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         more = (max_norm, norm_type, scale_grad_by_freq, sparse)
-        super().__init__(num_embeddings, embedding_dim, padding_idx, *more)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, *more, _weight)
         if not isinstance(mode, str) or mode not in {"mean", "sum", "max"}:
             raise UsageError(f"EmbeddingBag, mode: wanted mean, sum or max, saw {mode!r}")
         self.mode = mode

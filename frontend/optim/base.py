@@ -116,14 +116,14 @@ class Optimizer:
         for group in every:
             self.add_param_group(group)
 
-    def add_param_group(self, given: Mapping[str, Any]) -> None:
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Add a group of parameters, {"params": tensors, ...}; other settings are the defaults.
 
         Raises `UsageError` for a parameter that another group has or that has a history.
         """
-        if not isinstance(given, Mapping):
-            raise UsageTypeError(f"add_param_group: wanted a dictionary, saw {shown(given)}")
-        group = OwnGroup({**given, **{n: v for n, v in self.defaults.items() if n not in given}})
+        if not isinstance(param_group, Mapping):
+            raise UsageTypeError(f"add_param_group: wanted a dictionary, saw {shown(param_group)}")
+        group = OwnGroup({**param_group, **{n: v for n, v in self.defaults.items() if n not in param_group}})
         known = {id(p) for g in self.param_groups for p in g["params"]}
         group["params"] = leaves_of(type(self).__name__, group["params"], known)
         self.param_groups.append(group)
@@ -180,13 +180,13 @@ class Optimizer:
         ]
         return {"state": state, "param_groups": groups}
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set the state and the settings to those of a `state_dict`.
 
         Tensors of the state of a float parameter, but for "step", get its dtype, and all its device. Raises
         `UsageError` for other numbers of groups and parameters.
         """
-        mine, theirs = self.param_groups, values["param_groups"]
+        mine, theirs = self.param_groups, state_dict["param_groups"]
         wanted, seen = ([len(g["params"]) for g in groups] for groups in (mine, theirs))
         if wanted != seen:
             raise UsageError(
@@ -195,7 +195,7 @@ class Optimizer:
         pairs = zip(mine, theirs, strict=True)
         named = {n: p for m, t in pairs for n, p in zip(t["params"], m["params"], strict=True)}
         state: dict[Any, Any] = defaultdict(dict)
-        for n, value in values["state"].items():
+        for n, value in state_dict["state"].items():
             state[named.get(n, n)] = _like(named[n], value) if n in named else value
         groups = [OwnGroup({**t, "params": m["params"]}) for m, t in zip(mine, theirs, strict=True)]
         self.__setstate__({"state": state, "param_groups": groups})

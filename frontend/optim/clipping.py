@@ -49,8 +49,15 @@ def clip_grad_norm_(
     return total
 
 
-def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Limit each element of all gradients to ±clip_value. Raises as `clip_grad_norm_`."""
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor],
+    clip_value: float,
+    foreach: bool | None = None,  # noqa: FBT001, ARG001 - the field's signature
+) -> None:
+    """Limit each element of all gradients to ±clip_value; `foreach` has no effect.
+
+    Raises as `clip_grad_norm_`.
+    """
     limit = number_within("clip_grad_value_, clip_value", clip_value, 0.0)
     for t in _with_gradients(parameters):
         if t.grad is not None:

@@ -262,12 +262,12 @@ class LBFGS(Rule):
             }}  # fmt: skip
         return found
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set settings and history to those of a `state_dict`, also of PyTorch's; the history is copied.
 
         Raises `UsageError` for a history that is not complete, and for tensors of other shapes.
         """
-        state = dict(next(iter(values["state"].values()), {}))
+        state = dict(next(iter(state_dict["state"].values()), {}))
         names = ("d", "prev_flat_grad", "old_dirs", "old_stps", "ro")
         if state and (missing := [name for name in names if state.get(name) is None]):
             raise UsageError(f"LBFGS, load_state_dict: the history is not complete, without {missing[0]}")
@@ -281,7 +281,7 @@ class LBFGS(Rule):
                     f"LBFGS, load_state_dict: a vector of the history has the shape {shape}, the value has "
                     f"{tuple(t.shape)}"
                 )
-        super().load_state_dict({**values, "state": {}})
+        super().load_state_dict({**state_dict, "state": {}})
         copies = [t.detach().to(like.device).cast(wide(like)).clone() for t in every]
         self.direction, self.before = (copies[0] * float(state["t"]), copies[1]) if state else (None, None)
         self.changes = [tuple(copies[2 + k * rows + i] for k in range(3)) for i in range(rows)]

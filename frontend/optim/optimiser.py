@@ -169,7 +169,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
             lines += [""] * (i > 0) + [f"Parameter Group {i}", *settings]
         return "\n".join([*lines, ")"])
 
-    def add_param_group(self, given: Mapping[str, Any]) -> None:
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Add a group of parameters: {"params": tensors, ...}; other settings are those of the constructor.
 
         A tensor that is given twice counts once, with a warning. Raises `UsageError` for a parameter that
@@ -181,7 +181,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
             raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
         kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and grad_state.wants(p))]
         self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
-        every = leaves_of(kind, given["params"], {id(p) for p in (*self.params, *self.buffers)})
+        every = leaves_of(kind, param_group["params"], {id(p) for p in (*self.params, *self.buffers)})
         if not every:
             raise UsageError(f"an optimiser needs at least one tensor\n{EMPTY}")
         params = [p for p in every if grad_state.wants(p)]
@@ -189,9 +189,9 @@ class Rule(Optimizer, metaclass=ABCMeta):
         realize_many(buffers)  # with memory, so that all steps have one structure
         self.buffers += buffers
         self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
-        settings = self.defaults | {name: value for name, value in given.items() if name != "params"}
+        settings = self.defaults | {name: value for name, value in param_group.items() if name != "params"}
         lr = settings.pop("lr")
-        own = given.keys() - {"params", "lr"}
+        own = param_group.keys() - {"params", "lr"}
         group = Group(kind, params or every, lr, settings, self.settings(), own=own)
         group.given = every
         self._check(group)
@@ -299,13 +299,13 @@ class Rule(Optimizer, metaclass=ABCMeta):
         """
         return saved.state_of(self)
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set settings, learning rates and state to those of a `state_dict`, also of PyTorch's.
 
         Raises `UsageError` for other numbers of groups and parameters, for tensors of other shapes, and as
         setting an item of a `Group`.
         """
-        saved.restore(self, values)
+        saved.restore(self, state_dict)
 
     def gradients(self) -> list[Tensor | None]:
         """Return the gradients of all parameters, detached; None for one without, which no step changes.

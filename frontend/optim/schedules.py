@@ -123,8 +123,11 @@ class Schedule:
         self.steps = self.steps + 1 if epoch is None else number(epoch, "step, epoch")
         if epoch is not None:
             self.first, self.last = self.base_lrs, [g.rate_now() for g in self.optimizer.param_groups]
-        self.last = self._rates()
-        for group, rate in zip(self.optimizer.param_groups, self.last, strict=True):
+        self.last, groups = self._rates(), self.optimizer.param_groups
+        if len(self.last) != len(groups):
+            what = f"{type(self).__name__} has {len(self.last)} rates, the optimiser {len(groups)} groups"
+            raise UsageError(f"{what}\nhint: make another schedule after add_param_group()")
+        for group, rate in zip(groups, self.last, strict=True):
             group.set_lr(rate)
 
     def __init_subclass__(cls) -> None:
@@ -167,17 +170,16 @@ class Schedule:
         foreign = not type(self).__module__.startswith("frontend.")
         return {n: v for n, v in vars(self).items() if foreign and n not in own}
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set what a `state_dict` has, also one of PyTorch's; learning rates are the optimiser's state.
 
         Raises `UsageError` for a state without its steps or rates.
         """
         kind = type(self).__name__
-        if missing := [n for n in ("last_epoch", "_last_lr") if n not in values]:
+        if missing := [n for n in ("last_epoch", "_last_lr") if n not in state_dict]:
             raise UsageError(f"{kind}, load_state_dict: missing {', '.join(missing)}")
-        changed = {
-            n: _listed(values[n]) for n, old in self.settings.items() if not callable(old) and n in values
-        }
+        known = [n for n, old in self.settings.items() if not callable(old) and n in state_dict]
+        changed = {n: _listed(state_dict[n]) for n in known}
         if any(_listed(self.settings[n]) != value for n, value in changed.items()):
             groups = self.optimizer.param_groups
             before = [(group, group.rate_now(), group.initial) for group in groups]
@@ -187,11 +189,11 @@ class Schedule:
             for group, rate, initial in before:
                 group.set_lr(rate)
                 group.initial = initial
-        for group, rate in zip(self.optimizer.param_groups, values.get("base_lrs", ()), strict=False):
+        for group, rate in zip(self.optimizer.param_groups, state_dict.get("base_lrs", ()), strict=False):
             group.initial = rate
-        vars(self).update({n: values[n] for n in self._program() if n in values})
-        self.steps, self.last = values["last_epoch"], list(values["_last_lr"])
-        self.first = list(values.get("_first", self._firsts()))
+        vars(self).update({n: state_dict[n] for n in self._program() if n in state_dict})
+        self.steps, self.last = state_dict["last_epoch"], list(state_dict["_last_lr"])
+        self.first = list(state_dict["_first"] if "_first" in state_dict else self._firsts())
 
     def _firsts(self) -> list[float]:
         """Return `first` for the present steps and rates."""
@@ -263,7 +265,8 @@ class _Factor(LambdaLR):
                 self.first = self._firsts()
         before, after = (1.0 if n < 0 else self.factor(n) for n in (self.steps - 1, self.steps))
         found, first = [], []
-        every = zip(self.optimizer.param_groups, self.first, self.last, strict=True)
+        added = [math.nan] * (len(self.optimizer.param_groups) - len(self.last))  # groups of later
+        every = zip(self.optimizer.param_groups, [*self.first, *added], [*self.last, *added], strict=True)
         for group, start, last in every:
             now = group.rate_now()
             if before == 0 and after != 0:
@@ -522,17 +525,17 @@ class ReduceLROnPlateau(Schedule):
             "min_lrs": self.least, "threshold_mode": self.threshold_mode, "eps": self.eps,
         }  # fmt: skip
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set what a `state_dict` has, also one of PyTorch's.
 
         Raises as a `Schedule`.
         """
-        super().load_state_dict(values)
-        self.least = self._for_groups(values.get("min_lrs", self.least))
-        self.threshold_mode = values.get("threshold_mode", self.threshold_mode)
-        self.eps = values.get("eps", self.eps)
-        self.best = self.sign * values.get("best", math.inf)
-        self.bad, self.rest = values.get("num_bad_epochs", 0), values.get("cooldown_counter", 0)
+        super().load_state_dict(state_dict)
+        self.least = self._for_groups(state_dict.get("min_lrs", self.least))
+        self.threshold_mode = state_dict.get("threshold_mode", self.threshold_mode)
+        self.eps = state_dict.get("eps", self.eps)
+        self.best = self.sign * state_dict.get("best", math.inf)
+        self.bad, self.rest = state_dict.get("num_bad_epochs", 0), state_dict.get("cooldown_counter", 0)
 
     def step(self, metrics: Tensor | float) -> None:  # type: ignore[override]  # as in PyTorch
         """Count a step with a measured number, and lower the learning rates if there was no improvement.
@@ -549,6 +552,8 @@ class ReduceLROnPlateau(Schedule):
             self.rest, self.bad = self.rest - 1, 0
         if self.bad > self.patience:
             self.bad, self.rest = 0, self.cooldown
+            if len(self.least) != len(self.optimizer.param_groups):  # a group was added
+                self.least = self._for_groups(self.settings["min_lr"])
             for group, least in zip(self.optimizer.param_groups, self.least, strict=True):
                 rate = max(group.rate_now() * self.factor, least)
                 if group.rate_now() - rate > self.eps:

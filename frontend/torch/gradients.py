@@ -95,8 +95,13 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
 hvp = vhp
 
 
-def backward(
-    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False
+def backward(  # noqa: PLR0917 - PyTorch's signature
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: None = None,  # noqa: ARG001 - which PyTorch had before grad_tensors
+    inputs: Any = None,
 ) -> None:
     """Call `backward` of each tensor, with its gradient, so that gradients of all are added.
 
@@ -104,4 +109,4 @@ def backward(
     """
     seeds = [None] * len(_tuple(tensors)) if grad_tensors is None else _tuple(grad_tensors)
     for t, seed in zip(_tuple(tensors), seeds, strict=True):
-        t.backward(seed, retain_graph=retain_graph, create_graph=create_graph)
+        t.backward(seed, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)

@@ -117,11 +117,11 @@ class ChainedScheduler(Schedule):
         own = {"_last_lr": self.get_last_lr(), "last_epoch": self.steps}
         return {**own, "_schedulers": [schedule.state_dict() for schedule in self.schedulers]}
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set what `state_dict` returned, here or in PyTorch. Raises as the method of a schedule."""
-        for schedule, value in zip(self.schedulers, values["_schedulers"], strict=True):
+        for schedule, value in zip(self.schedulers, state_dict["_schedulers"], strict=True):
             schedule.load_state_dict(value)
-        self.steps = values.get("last_epoch", 0)
+        self.steps = state_dict.get("last_epoch", 0)
 
 
 class SequentialLR(ChainedScheduler):
@@ -152,7 +152,7 @@ class SequentialLR(ChainedScheduler):
         """Return the states of the schedules, the milestones and the steps, as PyTorch does."""
         return {**super().state_dict(), "_milestones": list(self.milestones)}
 
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set what `state_dict` returned, here or in PyTorch. Raises as the method of a schedule."""
-        super().load_state_dict(values)
-        self.milestones = list(values["_milestones"])
+        super().load_state_dict(state_dict)
+        self.milestones = list(state_dict["_milestones"])

@@ -41,7 +41,7 @@ def test_batches_are_tensors_in_order():
     loader = DataLoader(Squares(5), 2, drop_last=True)
     assert (len(loader), listed(loader)) == (2, [[0, 1], [4, 9]])
     assert listed(DataLoader([], 2)) == []
-    assert next(iter(DataLoader([1.5, 2.5], 2))).dtype is dtypes.float32
+    assert next(iter(DataLoader([1.5, 2.5], 2))).dtype is dtypes.float64
 
 
 def test_a_seed_gives_the_same_orders_whatever_reads_them():

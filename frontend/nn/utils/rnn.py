@@ -127,19 +127,26 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0
+    sequences: Sequence[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
 ) -> Tensor:
     """Return sequences (length, ...) as one tensor (time, batch, ...), padded at the end.
 
-    With `batch_first` it is (batch, time, ...). Raises `UsageError` for no sequences, for one without axes,
-    and for other axes that differ.
+    With `batch_first` it is (batch, time, ...); with `padding_side` "left" the padding is before the
+    sequences. Raises `UsageError` for no sequences, for one without axes, for other axes that differ, and
+    for another side.
     """
+    if padding_side not in {"left", "right"}:
+        raise UsageError(f"pad_sequence, padding_side: wanted left or right, saw {padding_side!r}")
     every = list(sequences)
     if not every or any(t.ndim < 1 or t.shape[1:] != every[0].shape[1:] for t in every):
         raise UsageError("pad_sequence: wanted sequences whose axes agree but for the first")
     n = max(len(t) for t in every)
     rest = ((0, 0),) * (every[0].ndim - 1)
-    padded = [t.pad(((0, n - len(t)), *rest), value=padding_value) for t in every]
+    way = 1 if padding_side == "right" else -1
+    padded = [t.pad(((0, n - len(t))[::way], *rest), value=padding_value) for t in every]
     return Tensor.stack(*padded, axis=0 if batch_first else 1)
 
 
@@ -159,10 +166,10 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 
 def unpad_sequence(
-    padded: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
+    padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
     """Return the sequences of a padded batch; a length beyond the batch gives all its steps."""
-    x = padded if batch_first else padded.transpose(0, 1)
+    x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [x[i, :n] for i, n in enumerate(_lengths(lengths, x.shape[0]))]
 
 

@@ -16,11 +16,11 @@ from frontend.nn.data import (
     SequentialSampler,
     Subset,
     TensorDataset,
+    default_collate,
     default_convert,
     get_worker_info,
     random_split,
 )  # fmt: skip
-from frontend.nn.data import collate as default_collate
 from frontend.torch.data import (
     ChainDataset,
     ConcatDataset,
