@@ -22,6 +22,7 @@ from frontend.arguments.checks import whole
 from frontend.arguments.conversion import shown, switch
 from frontend.arguments.settings import choice, number_within
 from frontend.evaluation.modes import lowered
+from frontend.evaluation.realize import realize_many
 from frontend.nn.checks import count, count_of_layers, layer_input, placed
 from frontend.nn.containers import ModuleList
 from frontend.nn.layers import Dropout, Linear
@@ -81,6 +82,7 @@ class MultiheadAttention(Module):
         bias = switch(bias, "MultiheadAttention, bias")
         self.in_proj_bias = Tensor.zeros(3 * embed_dim) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias)
+        self.out_proj.bias = Tensor.zeros(embed_dim) if bias else None
         self.add_zero_attn = switch(add_zero_attn, "MultiheadAttention, add_zero_attn")
         own = switch(add_bias_kv, "MultiheadAttention, add_bias_kv")
         std = math.sqrt(1 / embed_dim)
@@ -419,6 +421,15 @@ class Transformer(Module):
         self.decoder = own[1] or TransformerDecoder(decoder, num_decoder_layers, norms[1])
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         placed(self, device, dtype)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        """Assign first values of all matrices, uniform as those of `nn.init.xavier_uniform_`."""
+        matrices = [p for p in self.parameters() if p.ndim > 1]
+        for p in matrices:
+            bound = math.sqrt(6 / sum(p.shape[:2]) / math.prod(p.shape[2:]))
+            p.assign(Tensor.uniform(p.shape, low=-bound, high=bound, dtype=p.dtype, device=p.device))
+        realize_many(matrices)
 
     def forward(
         self,

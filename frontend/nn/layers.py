@@ -99,8 +99,8 @@ def _either(name: str, value: int | None, alias: str, other: int | None) -> int:
 class Embedding(Module):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
-    `weight` is (num_embeddings, embedding_dim), at first uniform in ±sqrt(6 / (num_embeddings +
-    embedding_dim)). The row `padding_idx`, counted from the end if negative, is zeros at first and gets no
+    `weight` is (num_embeddings, embedding_dim), at first normal numbers of mean 0 and
+    deviation 1. The row `padding_idx`, counted from the end if negative, is zeros at first and gets no
     gradient. With `max_norm`, a call first scales the rows that it uses, in place, to a `norm_type`-norm of
     at most `max_norm`. `scale_grad_by_freq` divides the gradient of a row by the number of its uses. `sparse`
     changes nothing. `_weight` is the table. `vocab_size` and `embed_size` are other names of the sizes.
@@ -153,7 +153,7 @@ class Embedding(Module):
         self.weight.assign(self._drawn(dtype=self.weight.dtype, device=self.weight.device)).realize()
 
     def _drawn(self, **names: Any) -> Tensor:
-        made = Tensor.glorot_uniform(self.num_embeddings, self.embedding_dim, **names)
+        made = Tensor.randn(self.num_embeddings, self.embedding_dim, **names)
         return made if self.padding_idx is None else (made * self._kept(made)).detach().realize()
 
     @classmethod
