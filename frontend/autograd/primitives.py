@@ -175,7 +175,8 @@ def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
     """Return for each element the product of the other elements over the axes, without derivatives at zeros.
 
     The product of all elements is divided by each element. Zeros and NaN count as 1 in it and infinities as
-    their sign; the result becomes 0, infinite or NaN where another element is.
+    their sign; the result becomes 0, infinite or NaN where another element is. As in PyTorch, an element that
+    is infinite or NaN gets NaN where x has no zero, and all get 0 in a product of all that has two zeros.
     """
     shape = x.expr.shape
     zero, one, infinite = number_like(x, 0.0), number_like(x, 1.0), number_like(x, math.inf)
@@ -196,7 +197,16 @@ def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
         return apply(Ops.WHERE, None, alone, one, factor)
 
     factors = _mul(others(is_zero, zero), others(is_infinite, infinite))
-    return _mul(without, _mul(factors, others(is_undefined, number_like(x, math.nan))))
+    found = _mul(without, _mul(factors, others(is_undefined, number_like(x, math.nan))))
+    zeros = spread(
+        fold(Ops.ADD, convert(is_zero, x.expr.dtype), tuple(range(len(shape))), keepdim=True), shape
+    )
+    odd = apply(
+        Ops.AND, None, apply(Ops.OR, None, is_infinite, is_undefined), apply(Ops.EQ, None, zeros, zero)
+    )
+    found = apply(Ops.WHERE, None, odd, number_like(x, math.nan), found)
+    several = apply(Ops.LT, None, one, zeros)
+    return apply(Ops.WHERE, None, several, zero, found) if len(axes) == len(shape) else found
 
 
 def gather(g: TensorBase, out: TensorBase, x: TensorBase, indices: TensorBase) -> Gradients:

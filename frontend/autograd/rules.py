@@ -156,14 +156,17 @@ def every_extreme(g: Any, out: Any, x: Any) -> Any:
     return where(hit, spread(g, shape) / count, 0.0)
 
 
-def variance(g: Any, out: Any, x: Any, axes: tuple[int, ...], count: float) -> Any:
+def variance(g: Any, out: Any, x: Any, axes: tuple[int, ...], count: float | None) -> Any:
     """The sum over axes of squared distances from the mean, by `count`: 2 g / count times each distance.
 
-    The mean contributes nothing, as the distances sum to 0. `count` may be below 0.
+    The mean contributes nothing, as the distances sum to 0. `count` may be below 0. None: it is not
+    above 0, and no axes were named; an element then gets infinite g, or NaN where it is the mean.
     """
     shape = x.expr.shape
     wide: Any = spread(apply(Ops.RESHAPE, _kept(shape, axes), g), shape)
-    return wide * (2.0 / count if count else math.inf) * (x - spread(mean(x, axes, keepdim=True), shape))
+    distance: Any = x - spread(mean(x, axes, keepdim=True), shape)
+    distance = absolute(distance) if count is None else distance
+    return wide * (2.0 / count if count else math.inf) * distance
 
 
 def of_norm(g: Any, out: Any, x: Any, p: float) -> Any:

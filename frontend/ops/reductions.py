@@ -107,7 +107,12 @@ def prod(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str |
 
     Integers and bools give int64. Arguments and errors are those of `sum`. A product over no elements is 1.
     """
-    return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), dtype, keepdim=keepdim)
+    axes = axes_of(axis, self.expr.shape, "prod")
+    if axis is None or len(axes) < len(self.expr.shape):
+        return _accumulate(Ops.MUL, self, axes, dtype, keepdim=keepdim)
+    rows = apply(Ops.RESHAPE, (1, *self.expr.shape), self)  # axes that are named have a gradient of their own
+    found = _accumulate(Ops.MUL, rows, tuple([a + 1 for a in axes]), dtype, keepdim=keepdim)
+    return apply(Ops.RESHAPE, found.expr.shape[1:], found)
 
 
 @method
@@ -217,7 +222,7 @@ def var(
     axis, keepdim, correction = spread_arguments("var", axis, others, keepdim, correction, unbiased)
     axes = reduced_axes(axis, self.expr.shape, "var")
     x = widened(self)
-    return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
+    return narrowed(_variance(x, mean(x, axes, keepdim=True), axis, keepdim, correction), self)
 
 
 def spread_arguments(  # noqa: PLR0917 - internal
@@ -242,11 +247,13 @@ def spread_arguments(  # noqa: PLR0917 - internal
     return axis, keepdim, (1 if correction is None else correction) if unbiased is None else int(unbiased)
 
 
-def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: float) -> T:
-    distance = sub(x, center)
+def _variance(x: T, center: T, axis: Axes, keepdim: bool, correction: float) -> T:
+    axes, distance = reduced_axes(axis, x.expr.shape, "var"), sub(x, center)
     total = sum(mul(distance, distance), axes, keepdim=keepdim)
     count = _count(x, axes) - correction
-    return ruled("variance", div(total, float(builtins.max(count, 0))), x, about=(axes, count))
+    value = div(total, float(builtins.max(count, 0)))
+    every = not x.expr.shape or axis is None or axis == ()
+    return ruled("variance", value, x, about=(axes, None if every and count <= 0 else count))
 
 
 @method
@@ -270,7 +277,7 @@ def std(
     rest = mean(sub(x, near), axes, keepdim=True)
     finite = apply(Ops.LT, None, absolute(rest), number_like(rest, math.inf))
     center = add(near, where(finite, rest, 0.0))
-    squared = _variance(x, center, axes, keepdim, correction)
+    squared = _variance(x, center, axis, keepdim, correction)
     return narrowed(ruled("root", sqrt(squared), squared), self)
 
 

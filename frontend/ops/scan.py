@@ -158,7 +158,7 @@ def _running(op: str, x: T) -> T:
     """Return each element of the last axis combined with all elements before it."""
     shape = x.expr.shape
     n, rank = shape[-1], len(shape)
-    if n <= 1:
+    if n <= (op is not _LOG_SUM):  # of one element, the logarithm has the gradient of several
         return x
     if n <= 4 * _BLOCK:
         windows = apply(Ops.WINDOW, ((rank - 1,), (n,), (1,), (1,)), _led(op, x, n - 1))
