@@ -409,11 +409,12 @@ class DeviceName(str):
     def __new__(cls, type: object = "cpu", index: int | None = None) -> Self:
         """Make the name of a device that this machine has; "cuda" and "gpu" are the GPU here.
 
-        Without that GPU the name stays, as in PyTorch; its use is an error. Raises `UsageError` for an
-        unknown device.
+        Without that GPU the name stays, as in PyTorch, and so do "meta" and "mps"; their use is an error.
+        Raises `UsageError` for an unknown device.
         """
         name = str(type) if index is None else f"{type}:{index}"
-        return str.__new__(cls, name if Device.lacks(name) else Device.canonical(name))
+        stays = name in {"meta", "mps"} or Device.lacks(name)
+        return str.__new__(cls, name if stays else Device.canonical(name))
 
     @property
     def type(self) -> str:

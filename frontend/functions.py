@@ -82,6 +82,7 @@ _FIRST: Final = ("input", "tensors", "condition")
 _DRAWN: Final = frozenset({
     "bernoulli", "multinomial", "normal", "rand", "randint", "randn", "randperm",
 })  # fmt: skip
+_MADE: Final = frozenset({"arange", "empty", "eye", "full", "linspace", "logspace", "ones", "zeros"})
 _REFLECTED: Final = {
     "pow": "__rpow__", "remainder": "__rmod__", "bitwise_and": "__rand__", "bitwise_or": "__ror__",
     "bitwise_xor": "__rxor__", "add": "__radd__", "sub": "__rsub__", "mul": "__rmul__", "div": "__rtruediv__",
@@ -101,8 +102,8 @@ def find(name: str) -> Any:
         return accepts_aliases(import_module("frontend.torch.functions").FUNCTIONS[name])
     if name in CONSTANTS:
         return CONSTANTS[name]
-    if name in _DRAWN:
-        return _drawing(globals()[name] if name in OWN else getattr(Tensor, name))
+    if name in _DRAWN or name in _MADE:
+        return _making(name, globals()[name] if name in OWN else getattr(Tensor, name))
     if name in OWN:
         own = globals()[name]
         return own if isinstance(own, type) else accepts_aliases(own)
@@ -112,11 +113,15 @@ def find(name: str) -> Any:
     return member if inspect.ismethod(member) or name in _STATIC else _function(name, member)
 
 
-def _drawing(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that draws random numbers with PyTorch's argument `generator`."""
+def _making(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a maker with PyTorch's arguments `out` and, if it draws random numbers, `generator`."""
+    drawn = name in _DRAWN
 
     @wraps(make)
-    def call(*args: Any, generator: Generator | None = None, **names: Any) -> Any:
+    def call(*args: Any, out: Tensor | None = None, **names: Any) -> Any:
+        if out is not None:
+            return _into(out, call(*args, **{"dtype": out.dtype, **names}), name)
+        generator = names.pop("generator", None) if drawn else None
         if generator is None:
             return make(*args, **names)
         with generator.drawing():
@@ -200,14 +205,15 @@ def _assert(condition: Any, message: str = "") -> None:
         raise AssertionError(message)
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
+def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """Return elements of `input` where a condition holds, else of `other`; alone, the indices where it holds.
 
-    The indices are a tuple of a tensor for each axis.
+    The indices are a tuple of a tensor for each axis. With `out`, elements are written into that tensor.
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    return chosen(condition.bool() if condition.dtype is dtypes.uint8 else condition, input, other)
+    found = chosen(condition.bool() if condition.dtype is dtypes.uint8 else condition, input, other)
+    return found if out is None else _into(out, found, "where")
 
 
 def is_tensor(x: object) -> bool:
@@ -464,22 +470,29 @@ def _chance() -> int:
     return secrets.randbits(31)
 
 
-def _typed(dtype: DType) -> Callable[..., Tensor]:
-    def make(*data: Any) -> Tensor:
+class _TypedTensor(type):
+    """The class of `LongTensor` and the like: a call makes a tensor; its instances are those of a dtype."""
+
+    dtype: DType
+
+    def __call__(cls, *data: Any) -> Any:
+        """Return a tensor with data, or with undefined contents of sizes."""
         if all(isinstance(n, int) for n in data):
-            return Tensor.empty(*data, dtype=dtype)
-        return Tensor(data[0], dtype=dtype)
+            return Tensor.empty(*data, dtype=cls.dtype)
+        return Tensor(data[0], dtype=cls.dtype)
 
-    make.__doc__ = f"Return a tensor of {dtype.name} with data, or with undefined contents of sizes."
-    return make
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, Tensor) and x.dtype is cls.dtype
 
 
-BoolTensor, ByteTensor = _typed(dtypes.bool), _typed(dtypes.uint8)
-CharTensor, ShortTensor = _typed(dtypes.int8), _typed(dtypes.int16)
-IntTensor, LongTensor = _typed(dtypes.int32), _typed(dtypes.int64)
-HalfTensor, FloatTensor, DoubleTensor = (
-    _typed(dtypes.float16), _typed(dtypes.float32), _typed(dtypes.float64),
-)  # fmt: skip
+for _name, _dtype in {
+    "Bool": dtypes.bool, "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16,
+    "Int": dtypes.int32, "Long": dtypes.int64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
+    "Float": dtypes.float32, "Double": dtypes.float64,
+}.items():  # fmt: skip
+    _text = f"Tensors of {_dtype.name}; a call makes one of data, or of sizes."
+    _fields = {"dtype": _dtype, "__doc__": _text, "__module__": __name__}
+    globals()[f"{_name}Tensor"] = _TypedTensor(f"{_name}Tensor", (), _fields)
 
 
 def numel(tensor: Tensor) -> int:

@@ -23,11 +23,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from compiler.dtype import dtypes
 from frontend.arguments.conversion import shown
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import constant, ruled, stopped
 from frontend.evaluation.printing import described
 from frontend.evaluation.trace import composite
+from frontend.ops.elementwise import add
 from hcq.errors import UsageError, UsageTypeError
 
 _SAVED: Final = "saved tensors"
@@ -98,10 +100,10 @@ class Function:
     def backward(ctx: Any, *g: Any) -> Any:
         """Return the gradient of each argument of `forward`, given that of each of its results.
 
-        For several results it is called for each of them, with zeros for the others, and gradients are added.
-        It is one tensor for one argument, else a tuple with an entry for each argument, tensor or not; None
-        is the entry of an argument without a gradient. Further entries may be None. A gradient has the shape
-        and dtype of its argument.
+        It is called once, with zeros, or None, for results that nothing was computed from; results that were
+        read before are differentiated one by one. It returns one tensor for one argument, else a tuple with
+        an entry for each argument, tensor or not; None is the entry of an argument without a gradient.
+        Further entries may be None. A gradient has the shape and dtype of its argument.
         """
         raise NotImplementedError
 
@@ -132,12 +134,17 @@ class Function:
             left[_SAVED] = " ".join(["none" if t is None else "tensor" for t in ctx.saved_tensors])
         results = tuple([(v.expr.shape, v.expr.dtype) if hasattr(v, "expr") else None for v in every])
         given, found = [*[args[i] for i in inputs], *saved], list(every)
-        for k, v in enumerate(every):
-            if any(v is t for t in ctx.fixed):
-                found[k] = stopped(v)
-            elif results[k] is not None:
-                rule = FunctionRule(cls, left, len(args), tuple(inputs), (k, results))
-                found[k] = _with_rule(v, *given, rule=rule)
+        fixed = [k for k, v in enumerate(every) if any(v is t for t in ctx.fixed)]
+        flowing = [k for k, r in enumerate(results) if r is not None and r[1].is_float and k not in fixed]
+        rule = FunctionRule(cls, left, len(args), tuple(inputs), (tuple(flowing), results))
+        call = _call(*given, rule=rule) if len(flowing) > 1 else None
+        for k in fixed:
+            found[k] = stopped(every[k])
+        for k in flowing:
+            own = (
+                _with_rule(every[k], *given, rule=rule) if call is None else _result(every[k], call, place=k)
+            )
+            found[k] = own
         return tuple(found) if isinstance(value, tuple) else found[0]
 
 
@@ -154,14 +161,14 @@ class FunctionRule:
         left: dict[str, Any],
         count: int,
         inputs: tuple[int, ...],
-        result: tuple[int, tuple[Any, ...]],
+        result: tuple[tuple[int, ...], tuple[Any, ...]],
     ) -> None:
         self.cls = cls
         self.left = left
         self.count = count
         self.inputs = inputs
         self.result = result
-        """The place of a result, and (shape, dtype) of all results, None for what is no tensor."""
+        """The places of results with gradients, and (shape, dtype) of all, None for what is no tensor."""
 
     def _key(self) -> tuple[Any, ...]:
         return self.cls, self.count, self.inputs, self.result, repr(sorted(self.left.items()))
@@ -182,8 +189,10 @@ class FunctionRule:
     def __hash__(self) -> int:
         return hash((self.cls, self.count, self.inputs, self.result))
 
-    def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
+    def gradients(self, g: Any, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
         """Return the gradient of each source: from `backward` for the arguments, None for saved tensors.
+
+        `g` is the gradient of the one result that has one, or `_Parts`.
 
         Raises `UsageError` and `UsageTypeError` as `Function.apply` says of the gradient.
         """
@@ -194,9 +203,13 @@ class FunctionRule:
         rest = iter(sources[n:])
         kinds = self.left[_SAVED].split() if _SAVED in self.left else ["tensor"] * len(sources[n:])
         ctx.saved_tensors = tuple([next(rest) if kind == "tensor" else None for kind in kinds])
-        place, results = self.result
-        zeros = [None if r is None or not ctx.materialized else constant(g, 0, r[1], r[0]) for r in results]
-        found = self.cls.backward(ctx, *zeros[:place], g, *zeros[place + 1 :])
+        places, results = self.result
+        every_g = g if isinstance(g, _Parts) else _Parts({places[0]: g})
+        zeros = [
+            None if r is None or not ctx.materialized else constant(sources[0], 0, r[1], r[0])
+            for r in results
+        ]
+        found = self.cls.backward(ctx, *[every_g.get(k, zero) for k, zero in enumerate(zeros)])
         every = found if isinstance(found, tuple) else (found,)
         while len(every) > self.count and every[-1] is None:
             every = every[:-1]
@@ -212,6 +225,35 @@ class FunctionRule:
                     f"{name}: the gradient of argument {i} is {described(part)}, the argument {described(x)}"
                 )
         return (*[every[i] for i in self.inputs], *[None] * (len(sources) - n))
+
+
+class _Parts(dict[int, TensorBase]):
+    """The gradients of several results of one call, by place; as the gradient of the call they are added."""
+
+    def __add__(self, other: _Parts) -> _Parts:
+        return _Parts(
+            {k: add(self[k], g) if k in self else g for k, g in other.items()}
+            | {k: g for k, g in self.items() if k not in other}
+        )
+
+
+class _Place(int):
+    """The gradient rule of one of several results of a call: its place among them."""
+
+    def gradients(self, g: TensorBase, _: tuple[TensorBase, ...]) -> tuple[Any]:
+        """Return the gradient of the call."""
+        return (_Parts({int(self): g}),)
+
+
+@composite
+def _call(self: T, *sources: T, rule: FunctionRule) -> T:
+    """Return a number that stands for a call with several results, whose gradient is `_Parts`."""
+    return ruled("custom", constant(self, 0.0, dtypes.float32, ()), self, *sources, about=(rule,))
+
+
+@composite
+def _result(self: T, call: T, place: int) -> T:
+    return ruled("custom", self, call, about=(_Place(place),))
 
 
 @composite

@@ -75,7 +75,11 @@ def call(module: Any, hooks: Any, args: tuple[Any, ...], forward: Callable[..., 
     given, flows, entered = marked(args, ())
     out = forward(*given)
     several = isinstance(out, tuple)
-    results, _, _ = marked(out if several else (out,), entered, (flows, len(args)))
+    results, places, _ = marked(out if several else (out,), entered, (flows, len(args)))
+    for place in places[:1]:  # a leaf of the graph keeps the module for its hooks
+        own = [leaf for leaf in results[place].leaves if not any(leaf in t.leaves for t in entered)]
+        leaf = (own or results[place].leaves)[0]
+        leaf.owners = {*getattr(leaf, "owners", ()), module}
     return results if several else results[0]
 
 

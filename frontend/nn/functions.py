@@ -10,7 +10,7 @@ Not here: dropout and layers with weights (`layers`), pools and padding (`pools`
 from __future__ import annotations
 
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from frontend.arguments.checks import broadcast, sizes, whole
 from frontend.arguments.conversion import number, shown, switch
@@ -45,6 +45,8 @@ class _Method(Module):
     method: Any = ""
     names: tuple[str, ...] = ()
     """The settings, in PyTorch's order."""
+    order: tuple[str, ...] = ()
+    """The names of arguments by position, where old ones are among them."""
     defaults: tuple[Any, ...] = ()
     unused: tuple[str, ...] = ()
     """Settings that the method does not have: `inplace`, which is accepted and has no effect."""
@@ -52,13 +54,15 @@ class _Method(Module):
     """The text of a setting in `repr`; "" for a loss, which shows no settings."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        if len(args) > len(self.names):
-            raise UsageTypeError(f"{type(self).__name__} has {len(self.names)} settings, saw {len(args)}")
+        order = self.order or self.names
+        if len(args) > len(order):
+            raise UsageTypeError(f"{type(self).__name__} has {len(order)} settings, saw {len(args)}")
+        given = dict(zip(order, args, strict=False)) | settings
+        twice = len(given) < len(args) + len(settings)
         if "reduction" in self.names:
-            settings = reduced_as_before(type(self).__name__, settings)
-        given = dict(zip(self.names, args, strict=False)) | settings
+            given = reduced_as_before(type(self).__name__, given)
         unknown = [name for name in given if name not in self.names]
-        if unknown or len(given) < len(args) + len(settings):
+        if unknown or twice:
             raise UsageTypeError(
                 f"{type(self).__name__} has the settings {self.names}, saw {unknown or settings}"
             )
@@ -97,9 +101,10 @@ def layer_of(name: str, method: Any, *, shown_as: str = "{name}={value!r}", **se
     if "inplace" in settings:
         text += " `inplace` is accepted; the input is never changed."
     kind = Parameter.POSITIONAL_OR_KEYWORD
+    names = {n: v for n, v in settings.items() if n not in {"size_average", "reduce"}}
     fields: dict[str, Any] = {
         "method": staticmethod(method) if callable(method) else method, "shown_as": shown_as,
-        "names": tuple(settings), "defaults": tuple(settings.values()),
+        "names": tuple(names), "defaults": tuple(names.values()), "order": tuple(settings),
         "unused": tuple({"inplace"} & {*settings}),
         "__signature__": Signature([Parameter(n, kind, default=d) for n, d in settings.items()]),
     }  # fmt: skip
@@ -130,20 +135,20 @@ Softmax = layer_of("Softmax", "softmax", dim=-1)
 Softmin = layer_of("Softmin", "softmin", dim=-1)
 LogSoftmax = layer_of("LogSoftmax", "log_softmax", dim=-1)
 Flatten = layer_of("Flatten", "flatten", start_dim=1, end_dim=-1)
-MSELoss = layer_of("MSELoss", "mse_loss", shown_as="", reduction="mean")
-L1Loss = layer_of("L1Loss", "l1_loss", shown_as="", reduction="mean")
-SmoothL1Loss = layer_of("SmoothL1Loss", "smooth_l1_loss", shown_as="", reduction="mean", beta=1.0)
+OLD: Final[dict[str, Any]] = {"size_average": None, "reduce": None, "reduction": "mean"}
+"""Settings of most losses, in PyTorch's order; see `reduced_as_before`."""
+MSELoss = layer_of("MSELoss", "mse_loss", shown_as="", **OLD)
+L1Loss = layer_of("L1Loss", "l1_loss", shown_as="", **OLD)
+SmoothL1Loss = layer_of("SmoothL1Loss", "smooth_l1_loss", shown_as="", **OLD, beta=1.0)
 HuberLoss = layer_of("HuberLoss", "huber_loss", shown_as="", reduction="mean", delta=1.0)
-KLDivLoss = layer_of("KLDivLoss", "kl_div", shown_as="", reduction="mean", log_target=False)
-NLLLoss = layer_of("NLLLoss", "nll_loss", shown_as="", weight=None, ignore_index=-100, reduction="mean")
-BCELoss = layer_of("BCELoss", "binary_crossentropy", shown_as="", reduction="mean")
-BCEWithLogitsLoss = layer_of(
-    "BCEWithLogitsLoss",
-    "binary_crossentropy_logits",
-    shown_as="",
-    weight=None,
+KLDivLoss = layer_of("KLDivLoss", "kl_div", shown_as="", **OLD, log_target=False)
+NLLLoss = layer_of(
+    "NLLLoss", "nll_loss", shown_as="", weight=None, size_average=None, ignore_index=-100, reduce=None,
     reduction="mean",
-    pos_weight=None,
+)  # fmt: skip
+BCELoss = layer_of("BCELoss", "binary_crossentropy", shown_as="", weight=None, **OLD)
+BCEWithLogitsLoss = layer_of(
+    "BCEWithLogitsLoss", "binary_crossentropy_logits", shown_as="", weight=None, **OLD, pos_weight=None
 )
 
 
@@ -153,15 +158,14 @@ class CrossEntropyLoss(WeightedLoss):
     `weight` has one number for each class.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the field's signature
         self,
         weight: Tensor | None = None,
-        *,
+        size_average: Any = None,
         ignore_index: int = -100,
+        reduce: Any = None,
         reduction: Literal["mean", "sum", "none"] = "mean",
         label_smoothing: float = 0.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
     ) -> None:
         old: dict[str, Any] = {"size_average": size_average, "reduce": reduce, "reduction": reduction}
         reduction = reduced_as_before("CrossEntropyLoss", old)["reduction"]

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
 from typing import Any, Literal
 
 from frontend.arguments import checks
@@ -175,4 +177,18 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return tensor.assign(found.cast(tensor.dtype)).realize()
 
 
+def _drawing(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function that draws its numbers from PyTorch's argument `generator`, if it is given."""
+
+    @wraps(fn)
+    def call(*args: Any, generator: Any = None, **names: Any) -> Tensor:
+        with nullcontext() if generator is None else generator.drawing():
+            return fn(*args, **names)
+
+    return call
+
+
+_KINDS = [k + n for k in ("", "xavier_", "kaiming_") for n in ("uniform_", "normal_")]
+for _name in ("trunc_normal_", "orthogonal_", *_KINDS):
+    globals()[_name] = _drawing(globals()[_name])
 answer_module(globals(), __name__)

@@ -90,10 +90,8 @@ def nll_loss(
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Return the cross entropy of probabilities, each element times `weight`, which is broadcast."""
-    if weight is None:
-        return input.binary_crossentropy(target, reduction)
-    return _reduced(input.binary_crossentropy(target, "none") * weight, reduction)
+    """Return the cross entropy of probabilities; arguments are those of `Tensor.binary_crossentropy`."""
+    return input.binary_crossentropy(target, reduction, weight)
 
 
 @in_order("input target weight size_average reduce reduction pos_weight")

@@ -226,18 +226,21 @@ def _alike(what: str, x: T, target: T) -> tuple[T, T]:
 
 
 @composite
-def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
+def binary_crossentropy(
+    self: T, target: T, reduction: Reduction = "mean", weight: T | None = None
+) -> T:  # fmt: skip
     """Return the cross entropy of probabilities with targets between 0 and 1.
 
     Logarithms are at least -100, as in PyTorch, so the loss of an element is at most 100. A probability
-    outside 0..1 gives NaN.
+    outside 0..1 gives NaN. `weight` multiplies each element, and broadcasts.
 
     `reduction`: "mean", "sum", or "none" for each element. Raises `UsageError` for another shape of `target`.
     """
     x, goal = _alike("binary_crossentropy", self, target)
     logs, others = clip(log(x), -100.0), clip(log1p(neg(x)), -100.0)
     value = sub(mul(sub(goal, 1.0), others), mul(goal, logs))
-    return _reduced(ruled("cross_entropy_of_two", value, x, goal), reduction)
+    value = ruled("cross_entropy_of_two", value, x, goal)
+    return _reduced(value if weight is None else mul(value, weight), reduction)
 
 
 @composite

@@ -35,3 +35,8 @@ for _name in _HERE.split():  # PyTorch's modules, with the names of this one
     modules[f"{__name__}.{_name}"] = globals()[_name] = modules[__name__]
 required = object()
 """The default of a setting that has none, in older optimisers of programs."""
+
+
+def _default_to_fused_or_foreach(*_args: object, **_names: object) -> tuple[bool, bool]:
+    """Return whether steps are fused, and over lists: neither is chosen here."""
+    return False, False

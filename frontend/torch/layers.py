@@ -24,8 +24,10 @@ LPPool1d, LPPool2d, LPPool3d = (
 MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = (
     layer_of(f"MaxUnpool{n}d", functions.FUNCTIONS[f"max_unpool{n}d"], **_UNPOOL) for n in (1, 2, 3)
 )
-CTCLoss = layer_of("CTCLoss", ctc_loss, blank=0, reduction="mean", zero_infinity=False)
-MultiLabelMarginLoss = layer_of("MultiLabelMarginLoss", functions.multilabel_margin_loss, reduction="mean")
+CTCLoss = layer_of("CTCLoss", ctc_loss, shown_as="", blank=0, reduction="mean", zero_infinity=False)
+MultiLabelMarginLoss = layer_of(
+    "MultiLabelMarginLoss", functions.multilabel_margin_loss, shown_as="", reduction="mean"
+)
 
 
 class RReLU(Module):

@@ -117,3 +117,17 @@ def test_states_of_generators_are_checked():
         schedules.ReduceLROnPlateau(SGD([Tensor.zeros(2)], 0.1), min_lr=[0.1, 0.2])
     with pytest.raises(hcq.UsageError, match="padding_mode"):
         frontend.nn.ConvTranspose1d(1, 1, 2, padding_mode="circular")
+
+
+def test_packages_name_classes_of_dtypes_other_devices_and_generators():
+    ones = frontend.ones(2)
+    assert isinstance(ones, frontend.FloatTensor)
+    assert not isinstance(ones, frontend.LongTensor | None)
+    assert frontend.LongTensor([1]).dtype is frontend.int64
+    assert frontend.BFloat16Tensor(2, 3).shape == (2, 3)
+    assert frontend.device("meta") != ones.device
+    drawn = [
+        frontend.nn.init.xavier_normal_(frontend.empty(2, 3), generator=frontend.Generator().manual_seed(n))
+        for n in (3, 3, 4)
+    ]
+    assert drawn[0].tolist() == drawn[1].tolist() != drawn[2].tolist()
