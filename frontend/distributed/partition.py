@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from frontend.distributed.layout import WHOLE, Shape, TensorLayout, even
-from frontend.distributed.parts import Parts, Value
+from frontend.distributed.parts import Parts, Value, summed_in
 from frontend.distributed.rules import PENDING, RULES
 from frontend.evaluation.expr import (
     INPUT,
@@ -252,10 +252,9 @@ class Partition:
             parts.append(part)
         return Value(layout, tuple(parts), v.shape, v.dtype)
 
-    def _combined(self, op: str, contributions: Sequence[Part]) -> Part:
+    def _combined(self, op: str, contributions: Sequence[Part], dtype: DType) -> Part:
         """Return the reduction of contributions, in their order."""
-        dtype = contributions[0][0].dtype
-        wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 and op in {Ops.ADD, Ops.MUL} else dtype
+        wide = summed_in(op, dtype)
         total = join(Ops.CAST, wide, contributions[0])
         for more in contributions[1:]:
             total = join(op, None, total, join(Ops.CAST, wide, more))
@@ -263,17 +262,18 @@ class Partition:
 
     def _received(self, v: Value, target: int, begin: int, end: int) -> list[Part]:
         """Return elements begin to end of each device's flat contribution, on the target device."""
-        size, found = (end - begin) * v.dtype.itemsize, []
+        kind = v.parts[0][0].dtype
+        size, found = (end - begin) * kind.itemsize, []
         for source, p in enumerate(v.parts):
             number, level = self.parts.cut(source, p)
             if source == target:
-                flat = (leaf_expr((prod(v.shape),), v.dtype, self.names[target]), (number,))
+                flat = (leaf_expr((prod(v.shape),), kind, self.names[target]), (number,))
                 found.append(piece_of(flat, 0, begin, end))
                 continue
             received = self.parts.new(level + 1)
-            at = begin * v.dtype.itemsize
+            at = begin * kind.itemsize
             self.parts.copy(level, (source, number, at), (target, received, size, 0), size)
-            found.append((leaf_expr((end - begin,), v.dtype, self.names[target]), (received,)))
+            found.append((leaf_expr((end - begin,), kind, self.names[target]), (received,)))
         return found
 
     def _all_reduced(self, v: Value) -> Value:
@@ -285,11 +285,11 @@ class Partition:
         op, count = v.layout.pending, prod(v.shape)
         assert op is not None, v.layout
         most = ONE_EXCHANGE if self.count == 2 else ONE_SHOT
-        if count * v.dtype.itemsize < most or count < self.count:
-            flat = [self._combined(op, self._received(v, d, 0, count)) for d in range(self.count)]
+        if count * v.parts[0][0].dtype.itemsize < most or count < self.count:
+            flat = [self._combined(op, self._received(v, d, 0, count), v.dtype) for d in range(self.count)]
         else:
             bounds = even(count, self.count)
-            mine = [self._combined(op, self._received(v, d, *bounds[d])) for d in range(self.count)]
+            mine = [self._combined(op, self._received(v, d, *bounds[d]), v.dtype) for d in range(self.count)]
             flat = list(
                 self._moved(Value(TensorLayout(0, bounds), tuple(mine), (count,), v.dtype), WHOLE).parts
             )
@@ -307,7 +307,7 @@ class Partition:
         moved = Value(v.layout, tuple([join(Ops.PERMUTE, order, p) for p in v.parts]), turned, v.dtype)
         row, parts = prod(turned[1:]), []
         for d, (begin, end) in enumerate(layout.bounds):
-            got = self._combined(op, self._received(moved, d, begin * row, end * row))
+            got = self._combined(op, self._received(moved, d, begin * row, end * row), v.dtype)
             own = join(Ops.RESHAPE, (end - begin, *turned[1:]), got)
             parts.append(join(Ops.PERMUTE, back, own))
         return Value(layout, tuple(parts), v.shape, v.dtype)

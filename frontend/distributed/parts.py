@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from compiler.dtype import DType
+from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.evaluation.expr import (
     CONV,
@@ -31,7 +31,7 @@ HEAVY: Final = frozenset({Ops.REDUCE, Ops.GATHER, CONV, TAKE_ALONG_AXIS, SEGMENT
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A node on all devices. `shape` is that of the whole."""
+    """A node on all devices. `shape` is that of the whole; parts of a pending one may have a wider dtype."""
 
     layout: TensorLayout
     parts: tuple[Part, ...]
@@ -177,6 +177,11 @@ class Parts:
         self._exchanges.setdefault(level, []).append(
             PlannedCopy(*source, target[0], target[1], target[3], size, target[2], source[1] in self._inputs)
         )
+
+
+def summed_in(op: str, dtype: DType) -> DType:
+    """Return the dtype in which contributions are added or multiplied: float32 for 16-bit floats."""
+    return dtypes.float32 if dtype.is_float and dtype.bits == 16 and op in {Ops.ADD, Ops.MUL} else dtype
 
 
 def _unmoved(part: Part) -> Part:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import ELEMENTWISE, Ops
 from frontend.distributed.layout import TensorLayout
-from frontend.distributed.parts import Value
+from frontend.distributed.parts import Value, summed_in
 from frontend.evaluation.expr import (
     CONV,
     LIMIT,
@@ -55,7 +55,7 @@ def _reduce(on: Partition, e: Any, sources: list[Value]) -> Value | None:
         if v.dtype is e.dtype and all(shape[a] == 1 for shape in own for a in axes):
             parts = tuple([join(Ops.RESHAPE, e.shape, p) for p in v.parts])  # one row each: nothing to add
             return Value(TensorLayout(pending=op), parts, e.shape, e.dtype)
-        return on.on_each(e, sources, TensorLayout(pending=op), e.arg)
+        return on.on_each(e, [_widened(v, op)], TensorLayout(pending=op), e.arg)
     left = layout.axis - sum([a < layout.axis for a in axes])
     return on.on_each(e, sources, TensorLayout(left, layout.bounds), e.arg)
 
@@ -167,8 +167,16 @@ def _along(on: Partition, e: Any, sources: list[Value]) -> Value | None:
 def _segment_sum(on: Partition, e: Any, sources: list[Value]) -> Value | None:
     """Sums by index whose values are divided along the axis of the index: pending."""
     layout = _axis(sources)
-    given = [on.divided(v, layout) for v in sources]
-    return on.on_each(e, given, TensorLayout(pending=Ops.ADD), e.arg)
+    x, index = [on.divided(v, layout) for v in sources]
+    return on.on_each(e, [_widened(x, Ops.ADD), index], TensorLayout(pending=Ops.ADD), e.arg)
+
+
+def _widened(v: Value, op: str) -> Value:
+    """Return a value whose parts are of the dtype in which contributions are added: they are rounded once."""
+    wide = summed_in(op, v.dtype)
+    if wide is v.dtype:
+        return v
+    return Value(v.layout, tuple([join(Ops.CAST, wide, p) for p in v.parts]), v.shape, wide)
 
 
 def _convolution(on: Partition, e: Any, sources: list[Value]) -> Value | None:

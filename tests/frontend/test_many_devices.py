@@ -114,6 +114,29 @@ def test_an_all_reduce_of_rows_adds_once_and_copies_into_its_result(count: int, 
     same([x.numpy() for x in (y, y + y)], [a.sum(0), 2 * a.sum(0)])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_sums_of_16_bits_over_devices_are_rounded_once(dtype: str, count: int):
+    """Eighths, whose sums are exact in float32: every sum and product is that of one device, to the bit."""
+    rng = np.random.default_rng(0)
+    a, ids = rng.integers(-800, 800, (403, 5)) / 8, rng.integers(0, 7, (403, 5))
+
+    def results(place: Callable[[Tensor], Tensor], axis: Callable[[Tensor], Tensor]) -> list[Any]:
+        x, index = place(Tensor(a).cast(dtype)), place(Tensor(ids))
+        table = axis(Tensor(a[:7]).cast(dtype))
+        table.requires_grad = True
+        (table[index] * x.unsqueeze(2)).sum().backward()
+        assert table.grad is not None
+        sums = [x.sum(0), x.mean(), (x.sign() * 1.5)[:9].prod(0), x.T @ x[:, :1].sign(), table.grad]
+        sums.append((x[:7] * 0).scatter_add(0, index, x))
+        return [t.float().numpy() for t in sums]
+
+    want = results(lambda t: t, lambda t: t)
+    for axis in (lambda t: t.replicate(CPUS[:count]), lambda t: t.shard(CPUS[:count])):
+        for got, right in zip(results(lambda t: t.shard(CPUS[:count]), axis), want, strict=True):
+            np.testing.assert_array_equal(got, right)
+
+
 def test_operations_keep_the_division_and_exchange_what_they_must():
     a, devices = numbers((6, 4)), CPUS[:2]
     x, w = Tensor(a).shard(devices), Tensor(numbers((4, 3), 1)).replicate(devices)
