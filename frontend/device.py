@@ -57,8 +57,10 @@ class TensorDevice:
         self.programs: weakref.WeakValueDictionary[object, hcq.Program] = weakref.WeakValueDictionary()
         """Code of a kernel -> its program, as long as a plan or a captured function references it."""
         self._scratch: hcq.Buffer | None = None
-        self._scratches: weakref.WeakSet[hcq.Buffer] = weakref.WeakSet()
+        self.scratches: weakref.WeakSet[hcq.Buffer] = weakref.WeakSet()
         """All scratch buffers, also the smaller ones that older plans still use."""
+        self.paths: dict[str, object] = {}
+        """Name of another device -> the copies from it (`frontend.distributed.transport`)."""
         visible = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
         self._visible = BufferSpec() if self.direct else visible
 
@@ -98,7 +100,7 @@ class TensorDevice:
         """
         if self._scratch is None or self._scratch.size < nbytes:
             self._scratch = self.hcq.alloc(1 << max(16, (nbytes - 1).bit_length()), label="scratch")
-            self._scratches.add(self._scratch)
+            self.scratches.add(self._scratch)
         return self._scratch
 
     def program(self, image: hcq.KernelImage) -> hcq.Program:
@@ -186,6 +188,14 @@ class TensorDevice:
         """Wait until all submissions so far are complete. Raises as `hcq.Device.sync`."""
         self.hcq.sync()
 
+    def fault(self) -> Callable[[], HcqError] | None:
+        """Return the error of a fault, also of another device whose lost work a queue waits for, or None."""
+        from hcq.faults.recovery import waits_on_lost  # noqa: PLC0415 - only after a fault
+
+        self.hcq.poll_driver()
+        waiting = [waits_on_lost(queue) for queue in self.hcq.queues]
+        return next((reason for reason in [self.hcq.refusal, *waiting] if reason is not None), None)
+
     def recover(self) -> None:
         """Recover from a fault of the device; see `hcq.Device.recover`.
 
@@ -194,10 +204,10 @@ class TensorDevice:
         `hcq.Device.recover`.
         """
         with LOCK:
-            self.hcq.poll_driver()
-            reason = self.hcq.refusal
-            for buffer in self.hcq.recover():
-                if buffer not in self._scratches:
+            reason = self.fault()
+            known = [device.scratches for device in Device.opened() if not device.devices]
+            for buffer in self.hcq.recover():  # lost work may have copied from another device's
+                if not any(buffer in scratches for scratches in known):
                     buffer.close(reason=reason)
             for callback in Device.recovered:
                 callback(self.name)
@@ -389,9 +399,11 @@ class Devices:
         return list(self._open.values())
 
     def forget(self, device: TensorDevice) -> None:
-        """Remove a device that is being closed from the table, and call the `closing` callbacks."""
+        """Remove a device that is being closed from the table and from others' paths; call `closing`."""
         if self._open.get(device.name) is device:
             del self._open[device.name]
+            for other in self._open.values():
+                other.paths.pop(device.name, None)
             for callback in self.closing:
                 callback(device.name)
 

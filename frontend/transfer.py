@@ -1,4 +1,4 @@
-"""Moving a tensor to another device, through host memory.
+"""Moving a tensor to another device: by its queue where it sees the memory, else through host memory.
 
 The result is realized: a leaf. If the tensor depends on one with requires_grad, the leaf keeps the expression
 that it was moved from and that expression's memory (`frontend.evaluation.storage.LeafOrigin`), so that
@@ -10,6 +10,7 @@ Not here: copies on one device (`copies`). Next: `frontend.autograd.engine`, gra
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 from typing import cast as cast_type
 
@@ -17,7 +18,7 @@ from compiler.dtype import DType
 from frontend.arguments.conversion import flag
 from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, Rebound, T, TensorBase
-from frontend.evaluation.expr import PARAM, Leaves, Part, TensorExpr
+from frontend.evaluation.expr import PARAM, Leaves, Part, TensorExpr, leaf_expr
 from frontend.evaluation.gradient_state import wanting, wants, written_since
 from frontend.evaluation.history import between, flowing_of, readable, realize_for_reading, realize_grouped
 from frontend.evaluation.plan import refuse
@@ -25,8 +26,11 @@ from frontend.evaluation.realize import realize_one
 from frontend.evaluation.refresh import refresh
 from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, read, stored
 from frontend.evaluation.trace import make
+from frontend.later import later
 from frontend.ops.casts import cast
 from frontend.ops.movement import contiguous
+
+_transport = later("frontend.distributed.transport")
 
 
 def to(
@@ -43,7 +47,9 @@ def to(
     If nothing changes, the result is self, unless `copy` is true. `non_blocking` changes nothing. Gradients
     reach the tensors that have requires_grad at the time of the call.
 
-    A move to another device computes a pending tensor and waits for it. Raises `UsageError` for an unknown
+    A move to another device computes a pending tensor. The queue of a device that sees the other's memory
+    copies, after what computes the tensor and before what overwrites it, and the host waits for nothing. Else
+    the host waits for the tensor. Raises `UsageError` for an unknown
     device and for a move inside a captured function, `UsageTypeError` for flags that are no bools, and as
     `realize`, `cast` and `stored`.
     """
@@ -69,6 +75,13 @@ def _stored(e: TensorExpr, leaf: Leaf, name: str) -> Part:
     target = Device[name]
     if target.devices:
         return cast_type("Any", target).part_of(e, leaf, None)  # type: ignore[no-any-return]  # a mesh
+    source, size = Device[e.device], prod(e.shape) * e.dtype.itemsize
+    if size and not source.devices:
+        with LOCK:  # the launch of the leaf is submitted, and its memory stays its own
+            leaf.buffer.live()
+            made = _transport.copied(source, leaf.buffer, size, target)
+        if made is not None:
+            return leaf_expr(e.shape, e.dtype, target.name), (Leaf(made),)
     return read(e, leaf, lambda data: stored(data, e.shape, e.dtype, name))
 
 

@@ -19,7 +19,7 @@ from frontend.device import LOCK, Device, TensorDevice
 from frontend.distributed.captured import MeshExecutable
 from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout, rows
 from frontend.distributed.plans import MeshLaunch
-from frontend.distributed.transport import DeviceCopy, Transport
+from frontend.distributed.transport import DeviceCopy, Transport, transport_from
 from frontend.evaluation.expr import leaf_expr
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.storage import Leaf, read
@@ -62,8 +62,7 @@ class Mesh(TensorDevice):
         self.devices = tuple(devices)
         self.direct = False
         self.transport = Transport(self.devices)
-        self._from: dict[str, Transport] = {}
-        """Name of another device -> the copies from it."""
+        self.paths: dict[str, object] = {}
         self.queue: Any = _Rings(self.devices)
         # A method by another name: a replay calls it for each result, and a method in between costs as much.
         self.alloc_partial = partial(Spread, self)  # type: ignore[method-assign, assignment]
@@ -160,10 +159,7 @@ class Mesh(TensorDevice):
         parts = [
             device.alloc(prod(layout.shape_on(i, shape)) * itemsize) for i, device in enumerate(self.devices)
         ]
-        transport = self._from.get(source.name)
-        if transport is None or transport.closed:
-            transport = self._from[source.name] = Transport((source, *self.devices))
-        transport.run(
+        transport_from(source, self).run(
             [DeviceCopy(0, buffer, at, i + 1, parts[i], to, size, True) for i, to, at, size in runs]
         )
         return Spread(self, prod(shape) * itemsize).fill(layout, tuple(parts), shape, itemsize)
@@ -201,10 +197,9 @@ class Mesh(TensorDevice):
             device.synchronize()
 
     def recover(self) -> None:
-        """Recover each device that has a fault; see `TensorDevice.recover`."""
-        for device in self.devices:
-            device.hcq.poll_driver()
-            if device.hcq.report is not None:
+        """Recover each device that has a fault, then each that waits for it; see `TensorDevice.recover`."""
+        for device in [*self.devices] * 2:  # only what recovered has lost the work that others wait for
+            if device.fault() is not None:
                 device.recover()
 
     def close(self) -> None:

@@ -71,24 +71,24 @@ class Transport:
         """
         direct: dict[int, list[DeviceCopy]] = {}
         for copy in copies:
-            if copy.size and self.path(copy):
+            if copy.size and self.path(copy.source, copy.read, copy.target):
                 direct.setdefault(copy.target, []).append(copy)
         for target, group in direct.items():
             self._direct(target, group)
         for copy in copies:
-            if copy.size and not self.path(copy):
+            if copy.size and not self.path(copy.source, copy.read, copy.target):
                 self._staged(copy)
 
-    def path(self, copy: DeviceCopy) -> bool:
-        """Return whether the target accesses the source's memory, which is mapped for it if it can be."""
-        if copy.source == copy.target:
+    def path(self, source: int, read: hcq.Buffer, target: int) -> bool:
+        """Return whether a device accesses memory of another one, which is mapped for it if it can be."""
+        if source == target:
             return True
-        if self._paths.get((copy.source, copy.target)) is False:
+        if self._paths.get((source, target)) is False:
             return False
         try:
-            copy.read.map_to(self._devices[copy.target].hcq)
+            read.map_to(self._devices[target].hcq)
         except UnsupportedError:
-            self._paths[copy.source, copy.target] = False
+            self._paths[source, target] = False
             return False
         return True
 
@@ -134,6 +134,28 @@ class Transport:
             point.wait()
             target.write_into(copy.written, copy.to + at, staging.borrow()[at : at + size])
         self.staged_bytes += copy.size
+
+
+def transport_from(source: TensorDevice, target: TensorDevice) -> Transport:
+    """Return the copies from a device, number 0, to another one or to those of a mesh, number 1 and more."""
+    found = target.paths.get(source.name)
+    if isinstance(found, Transport) and not found.closed:
+        return found
+    made = target.paths[source.name] = Transport((source, *(target.devices or (target,))))
+    return made
+
+
+def copied(source: TensorDevice, buffer: hcq.Buffer, size: int, target: TensorDevice) -> hcq.Buffer | None:
+    """Return new memory of a device with bytes of another one's, None where it does not see them.
+
+    Raises as `hcq.Device.alloc` and `hcq.Queue.submit`.
+    """
+    transport = transport_from(source, target)
+    if not transport.path(0, buffer, 1):
+        return None
+    made = target.alloc(size)
+    transport.run([DeviceCopy(0, buffer, 0, 1, made, 0, size, True)])
+    return made
 
 
 def _part(buffer: hcq.Buffer, at: int, size: int) -> hcq.Buffer:

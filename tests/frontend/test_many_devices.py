@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from drivers.cpu.layouts import Nop
 from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import (
     all_gather_of,
@@ -26,7 +27,9 @@ from frontend.methods import METHODS
 from frontend.nn import functional
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from hcq.config import override
-from hcq.errors import UsageError, UsageIndexError
+from hcq.errors import DeviceFault, UsageError, UsageIndexError
+from hcq.pushbuffer import PushBuffer
+from tests.drivers.cpu.rig import NoArguments
 from tests.frontend.meshes import (
     AMDS,
     CPUS,
@@ -37,6 +40,7 @@ from tests.frontend.meshes import (
     numbers,
     same,
 )
+from tests.limits import HANG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -245,6 +249,66 @@ def test_gradients_flow_through_placements():
     (w * w).sum().backward()
     assert layout_of(w.grad).axis == 1
     np.testing.assert_allclose(w.grad.numpy(), 2 * a)
+
+
+@pytest.mark.parametrize("devices", [CPUS, pytest.param(AMDS, marks=pytest.mark.landing)], ids=["cpu", "amd"])
+def test_stages_of_a_pipeline_wait_in_queues_and_not_on_the_host(devices: tuple[str, ...]):
+    """While the first device is held up, all microbatches of both stages, and their way back, are submitted.
+
+    The value that is moved is the one before later writes, also where its memory is used again.
+    """
+    first, second = devices[:2]
+    a, w = numbers((5, 6, 6)), numbers((2, 6, 6), 1)
+    stages = [Tensor(m, device=d) for m, d in zip(w, (first, second), strict=True)]
+    given = [Tensor(x, device=first) for x in a]
+    one = Tensor.ones(6, 6, dtype=stages[0].dtype, device=first).realize()
+
+    def submitted() -> list[list[Tensor]]:
+        made = [x @ stages[0] for x in given]
+        back = [(y.to(second) @ stages[1] + 1).to(first) for y in made]
+        for y in made:
+            y.mul_(0).realize()
+        made.clear()
+        return [back, [(one + one).realize() for _ in a], [(stages[1] * 2).realize()]]
+
+    submitted()  # kernels that run for the first time are checked on the host
+    queue, gate = Device[first].queue, Device[first].hcq.signal(host_set=True)
+    Device[second].synchronize()
+    held = queue.submit(queue.record().wait(gate, 1))
+    back, after, free = submitted()
+    assert not held.done()
+    gate.value = 1
+    same([t.numpy() for t in back], [x @ w[0] @ w[1] + 1 for x in a])
+    same([t.numpy() for t in (*after, *free)], [np.full((6, 6), 2.0)] * 5 + [2 * w[1]])
+
+
+@pytest.mark.parametrize("how", [lambda fn: fn, TinyJit], ids=["plain", "captured"])
+@pytest.mark.parametrize(
+    "devices", [CPUS[2:], pytest.param(AMDS, marks=pytest.mark.landing)], ids=["cpu", "amd"]
+)
+def test_a_fault_within_a_collective_is_an_error_of_all_devices_and_ends_by_recovery(
+    devices: tuple[str, ...], how: Any
+):
+    """One device faults while another one waits for its part of a sum: both raise its error."""
+    a = numbers((4, 2))
+    x, step, mesh = Tensor(a).shard(devices), how(lambda x: (x * 2).sum(0)), Device[",".join(devices)]
+    for _ in range(3):
+        same([step(x).numpy()], [2 * a.sum(0)])
+    queue, copies = Device[devices[1]].queue, Device[devices[1]].hcq.copies[0]
+    queue.submit(queue.record().wait(Device[devices[1]].hcq.signal(host_set=True), 1))
+    y = step(x).realize()
+    bad = PushBuffer(64, NoArguments())
+    bad.words += (0x4D, *Nop.pack()[1:]) if devices is not AMDS else (0xFFFFFFFF,)
+    copies.ring.submit(bad)
+    for name in devices:
+        with pytest.raises(DeviceFault, match=devices[1].replace(":gfx1100+gfx1100", "")):
+            Device[name].queue.end().wait(timeout_s=HANG_S)
+    with pytest.raises(DeviceFault):
+        y.numpy()
+    mesh.recover()
+    same([step(x).numpy(), step(Tensor(a + 1).shard(devices)).numpy()], [2 * a.sum(0), 2 * a.sum(0) + 8])
+    with pytest.raises(DeviceFault):
+        y.numpy()
 
 
 def test_moments_of_a_divided_parameter_are_divided():
