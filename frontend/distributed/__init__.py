@@ -21,18 +21,28 @@ from typing import Final
 from hcq.names import lazy
 
 _NAMES: Final = {
-    "collectives": "all_gather_of all_reduce_of all_to_all_of broadcast_of reduce_scatter_of send_to",
-    "layout": "TensorLayout",
-    "placement": "from_shards layout_of shards",
-    "ranks.parallel": "DistributedDataParallel DistributedSampler",
-    "ranks.processes": (
-        "ProcessGroupError ReduceOp Work all_gather all_gather_into_tensor all_gather_object all_reduce "
-        "all_to_all_single barrier broadcast broadcast_object_list destroy_process_group get_backend "
-        "get_rank "
-        "get_world_size init_process_group is_available is_initialized recv reduce reduce_scatter_tensor send"
+    "distributed.collectives": (
+        "all_gather_of all_reduce_of all_to_all_of broadcast_of reduce_scatter_of send_to"
     ),
+    "distributed.layout": "TensorLayout",
+    "distributed.placement": "from_shards layout_of shards",
+    "distributed.ranks.collectives": (
+        "P2POp ReduceOp all_gather all_gather_into_tensor all_reduce all_to_all all_to_all_single barrier "
+        "batch_isend_irecv broadcast gather irecv isend recv reduce reduce_scatter reduce_scatter_tensor "
+        "scatter send"
+    ),
+    "distributed.ranks.objects": (
+        "all_gather_object broadcast_object_list gather_object scatter_object_list"
+    ),
+    "distributed.ranks.processes": (
+        "ProcessGroup ProcessGroupError Work destroy_process_group get_backend get_global_rank "
+        "get_group_rank get_process_group_ranks get_rank get_world_size init_process_group is_available "
+        "is_initialized new_group"
+    ),
+    "nn.parallel": "DistributedDataParallel",
+    "utils.data.distributed": "DistributedSampler",
 }
-_HOMES: Final = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
+_HOMES: Final = {name: f"frontend.{home}" for home, names in _NAMES.items() for name in names.split()}
 """Name -> its module, which loads when the name is first used."""
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - names of the table
 

@@ -12,11 +12,13 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 
 import frontend.distributed as dist
 from frontend import Tensor, nn, optim
 from frontend.distributed.ranks import processes
 from frontend.nn import functional
+from hcq.errors import UsageError
 
 DTYPES = ("bool", "int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 RNG = np.random.default_rng(0)
@@ -85,6 +87,19 @@ def collectives(rank: int, size: int) -> None:
     assert found == [{"rank": r} for r in range(size)]
 
 
+def unused(rank: int) -> None:
+    """Expect an error on all ranks where one does not use a parameter, or has another module."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model = dist.DistributedDataParallel(net)
+    loss = net[0](Tensor.ones(1, 2)).sum() if rank else model(Tensor.ones(1, 2)).sum()
+    for call, text in (
+        (loss.backward, "no gradient of 1.weight, 1.bias"),
+        (lambda: dist.DistributedDataParallel(nn.Linear(2, 2 + rank)), "rank 1 has a module with"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            call()
+
+
 def main() -> None:
     """Compare training and collectives with one process; then commit the fault."""
     want = trained(0, 1, parallel=False)
@@ -93,6 +108,7 @@ def main() -> None:
     for got, p in zip(trained(rank, size, parallel=True), want, strict=True):
         np.testing.assert_allclose(got, p, rtol=1e-10, atol=1e-10)
     collectives(rank, size)
+    unused(rank)
     dist.barrier()
     if rank == size - 1:
         match sys.argv[1]:

@@ -44,7 +44,7 @@ def main() -> None:
 
         return call
 
-    group: Any = processes.group()
+    group: Any = processes.joined()
     group.count, group.until = counted(group.count), counted(group.until)
     Tensor.manual_seed(7)
     net = nn.Sequential(nn.Linear(12, 9), nn.Tanh(), nn.Linear(9, 5)).double()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import frontend.distributed as dist
 from frontend import Tensor
 from frontend.distributed import DistributedSampler
-from frontend.distributed.ranks import processes
+from frontend.distributed.ranks import collectives
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +52,29 @@ def test_several_ranks_equal_one_process(ranks: int) -> None:
 
 @needs_mpi
 @pytest.mark.landing
+def test_programs_of_pytorch_have_the_answers_of_gloo() -> None:
+    """Every collective, groups, messages, objects, models with unused parameters and buffers, samplers."""
+    done = run(3, program="ranks_of_pytorch.py")
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout)
+    want = json.loads((HERE / "data" / "ranks_of_pytorch.json").read_text(encoding="utf-8"))
+    assert list(got) == list(want)
+    for name, answers in want.items():
+        agrees(got[name], answers, name)
+
+
+def agrees(got: Any, want: Any, where: str) -> None:
+    """Compare nested lists, floats within 1e-10 of their size."""
+    if isinstance(want, list):
+        assert len(got) == len(want), where
+        for i, (a, b) in enumerate(zip(got, want, strict=True)):
+            agrees(a, b, f"{where}, {i}")
+    else:
+        assert got == (pytest.approx(want, 1e-10, 1e-12) if isinstance(want, float) else want), where
+
+
+@needs_mpi
+@pytest.mark.landing
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
@@ -73,7 +97,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("uninterrupted")
     done = run(3, str(folder), "0", "0", program="ranks_killed.py")
     assert done.returncode == 0, done.stderr
-    assert (folder / "rank 1").read_text() == "done after 34 moments\n"
+    assert (folder / "rank 1").read_text() == "done after 37 moments\n"
     return (folder / "checkpoint").read_bytes()
 
 
@@ -104,14 +128,14 @@ def test_mpi_is_given_the_memory_of_a_tensor_of_the_host() -> None:
     """Nothing is copied before an all-reduce, unless it goes on while the program may write."""
     x = Tensor([1.0, 2.0, 3.0]).realize()
     for copy in (True, False):
-        memory = processes._in_place(x, copy=copy)
+        memory = collectives._in_place(x, copy=copy)
         assert memory is not None
         given, received, value = memory
         given[0], received[:] = 5, 7
         assert x.tolist() == [1.0 if copy else 5.0, 2.0, 3.0]
         assert value.tolist() == [7.0, 7.0, 7.0]
     others = [Tensor([True]), Tensor([1.0]).half(), Tensor([1.0]).bfloat16(), Tensor.zeros(0)]
-    assert [processes._in_place(t, copy=False) for t in others] == [None] * 4
+    assert [collectives._in_place(t, copy=False) for t in others] == [None] * 4
 
 
 def test_without_a_group_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,14 +150,21 @@ def test_without_a_group_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         dist.init_process_group()
 
 
-@pytest.mark.parametrize(("total", "drop"), [(10, 0), (10, 1), (3, 0), (12, 1), (1, 0)])
-def test_a_sampler_gives_each_rank_as_many_and_all_together_every_sample(total: int, drop: int) -> None:
-    ranks = [DistributedSampler(range(total), 4, r, drop_last=bool(drop)) for r in range(4)]
-    each = [list(s) for s in ranks]
-    assert {len(numbers) for numbers in each} == {len(ranks[0])} == {total // 4 if drop else -(-total // 4)}
-    seen = sorted(n for numbers in each for n in numbers)
-    assert len(set(seen)) == (len(seen) if drop else total)
-    ranks[0].set_epoch(1)
-    assert total < 8 or list(ranks[0]) != each[0]
-    plain = DistributedSampler(range(total), 2, 1, shuffle=False)
-    assert list(plain)[:1] == [1 % total]
+@pytest.mark.parametrize(
+    ("total", "options", "epoch", "first"),
+    [
+        (7, {}, 0, [[4, 3, 1], [0, 2, 4], [5, 6, 0]]),
+        (7, {}, 3, [[5, 6, 1], [3, 0, 5], [4, 2, 3]]),
+        (7, {"drop_last": True, "seed": 5}, 0, [[1, 2], [0, 6], [4, 5]]),
+        (2, {"shuffle": False}, 0, [[0], [1], [0]]),
+    ],
+)
+def test_a_sampler_has_the_order_of_pytorch(
+    total: int, options: dict[str, Any], epoch: int, first: list[list[int]]
+) -> None:
+    """Each of three ranks gets as many, also where ranks are more than samples."""
+    ranks = [DistributedSampler(range(total), 3, r, **options) for r in range(3)]
+    for one in ranks:
+        one.set_epoch(epoch)
+    assert [list(one) for one in ranks] == first
+    assert {len(one) for one in ranks} == {len(first[0])}
