@@ -98,8 +98,14 @@ class Items(Module, list[Any]):
         return self.extend(values)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Append a module under a name. Raises `UsageError` for None and for a name that is in use."""
+        """Append a module under a name, or replace the one that has it.
+
+        Raises `UsageError` for None and for the name of another attribute.
+        """
         names = [n for n, _ in parts_of(self)]
+        if name in names[: len(self)]:
+            self[names.index(name)] = module
+            return
         if module is None or name in names or name in self.__dict__:
             raise UsageError(
                 f"{type(self).__name__}.add_module({name!r}): wanted a module and a name that is not in use"

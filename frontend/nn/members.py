@@ -29,8 +29,8 @@ class Members(MutableMapping[str, Any]):
         return found[name] if vars(self._module).get(name, found) is not None else None
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._join(name, value)
         setattr(self._module, name, value)
+        self._join(name, value)
 
     def __delitem__(self, name: str) -> None:
         self[name]

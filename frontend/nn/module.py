@@ -37,7 +37,7 @@ from frontend.nn import state
 from frontend.nn.hooks import EVERY, STATEFUL, Hooked
 from frontend.nn.members import Members
 from frontend.nn.parameter import PERSISTENT
-from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, FORWARD, HOOKS, parts_of
+from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, FORWARD, HOOKS, PLAIN, parts_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import nearest
@@ -52,12 +52,16 @@ def _is_registered(t: Any) -> bool:
     return isinstance(t, Tensor) and was_listed(t)
 
 
-def _follow_pytorch(layer: Module) -> None:
-    """Give a layer whose class is a program's PyTorch's rule: its tensors are parameters or buffers.
+def _follow_pytorch(cls: type[Any], layer: Module) -> None:
+    """Give a layer that the constructor of a class has made PyTorch's rule of parameters and buffers.
 
-    Other tensors that the program sets are plain attributes.
+    Tensors that a program sets later are plain attributes. If its class is a program's, its tensors are
+    parameters or buffers.
     """
-    if not type(layer).__module__.startswith("frontend."):
+    if type(layer).__module__.startswith("frontend."):
+        if type(layer).__init__ is cls.__init__:
+            layer.__dict__.setdefault(PLAIN, set())
+    else:
         found = {n for n, t in vars(layer).items() if isinstance(t, Tensor) and not was_marked(t)}
         layer.__dict__.setdefault(BUFFERS, set()).update(found)
 
@@ -118,7 +122,7 @@ class Module(Hooked):
 
     def __init_subclass__(cls, **names: Any) -> None:
         super().__init_subclass__(**names)
-        answer_class(cls, _follow_pytorch)
+        answer_class(cls, functools.partial(_follow_pytorch, cls))
         if not _OVERRIDDEN.isdisjoint(vars(cls)):
             STATEFUL[0] = True
 
@@ -131,15 +135,16 @@ class Module(Hooked):
             self.__dict__.get(BUFFERS, set()).add(name)
             transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
             (transient.discard if persistent else transient.add)(name)
-        elif name in self.__dict__.get(state.models.TRANSIENT, ()) and _is_registered(value):
-            self.__dict__[state.models.TRANSIENT].discard(name)
+        elif PLAIN in self.__dict__ and isinstance(value, Tensor):
+            if _is_registered(value):
+                self.__dict__[PLAIN].discard(name)
+            elif name not in self.__dict__:
+                self.__dict__[PLAIN].add(name)
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete an attribute; of tensors of its name only an `nn.Parameter` or a buffer is a part again."""
-        if isinstance(self.__dict__.get(name), Tensor):
-            self.__dict__.get(BUFFERS, set()).discard(name)
-            self.__dict__.setdefault(state.models.TRANSIENT, set()).add(name)
+        """Delete an attribute. Its name is no longer that of a buffer."""
+        self.__dict__.get(BUFFERS, set()).discard(name)
         super().__delattr__(name)
 
     def _check_replacement(self, name: str, old: Any, value: Any) -> None:
@@ -218,11 +223,18 @@ class Module(Hooked):
         return (m for _, m in self.named_modules(remove_duplicate=remove_duplicate))
 
     def named_children(self) -> list[tuple[str, Module]]:
-        """Return (name, module) for the modules that are attributes or elements of this one.
+        """Return (name, module) for the modules that are attributes or elements of this one, each once.
 
         `next` takes the list, too.
         """
-        return Listed([(name, part) for name, part in parts_of(self) if isinstance(part, Module)])
+        every: dict[int, tuple[str, Module]] = {}
+        for name, part in self._inner():
+            every.setdefault(id(part), (name, part))
+        return Listed(every.values())
+
+    def _inner(self) -> list[tuple[str, Module]]:
+        """Return (name, module) for the modules that are attributes or elements, under all their names."""
+        return [(name, part) for name, part in parts_of(self) if isinstance(part, Module)]
 
     def children(self) -> list[Module]:
         """Return the modules that are attributes or elements of this one; `next` takes it, too."""
@@ -284,23 +296,24 @@ class Module(Hooked):
     @property
     def _parameters(self) -> Members:
         """The parameters that are attributes of this module, by name; changes change the module."""
-        return Members(self, lambda: dict(self.named_parameters(recurse=False)))
+        return Members(self, lambda: dict(self.named_parameters("", False, False)))
 
     @property
     def _buffers(self) -> Members:
         """The buffers that are attributes of this module, by name; changes change the module."""
-        return Members(self, lambda: dict(self.named_buffers(recurse=False)), self._join)
+        return Members(self, lambda: dict(self.named_buffers("", False, False)), self._join)
 
     def _join(self, name: str, value: Tensor | None) -> None:
-        """Count a tensor among the buffers under a name."""
+        """Count a tensor that was set among the buffers."""
         self.__dict__.get(BUFFERS, set()).add(name)
+        self.__dict__.get(PLAIN, set()).discard(name)
         if BUFFERS not in self.__dict__ and value is not None:
             value.requires_grad = False
 
     @property
     def _modules(self) -> Members:
         """The modules that are attributes or items of this one, by name; changes change the module."""
-        return Members(self, lambda: dict(self.named_children()))
+        return Members(self, lambda: dict(self._inner()))
 
     def get_submodule(self, target: str) -> Module:
         """Return the module of a dotted name, "" for this one. Raises `UsageError` if there is none."""
@@ -339,7 +352,8 @@ class Module(Hooked):
 
     def _check_new(self, what: str, name: str, value: Any, wanted: type, named: bool) -> None:  # noqa: FBT001 - whether it has the name already
         """Raise `UsageError` for a name that cannot be registered, `UsageTypeError` for such a value."""
-        if not isinstance(name, str) or not name or "." in name or (hasattr(self, name) and not named):
+        used = getattr(self, name, None) is not None if isinstance(name, str) else True
+        if not isinstance(name, str) or not name or "." in name or (used and not named):
             text = "wanted a name without dots that the module does not use"
             raise UsageError(f"{type(self).__name__}.{what}: {text}, saw {shown(name)}")
         if value is not None and not isinstance(value, wanted):
@@ -411,6 +425,7 @@ class Module(Hooked):
         transient = self.__dict__.setdefault(state.models.TRANSIENT, set())
         (transient.discard if flag(persistent, "register_buffer, persistent") else transient.add)(name)
         setattr(self, name, tensor)
+        self.__dict__.get(PLAIN, set()).discard(name)
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Set an attribute to a tensor that an optimiser may change, or to None.
@@ -424,6 +439,7 @@ class Module(Hooked):
             text = "wanted an nn.Parameter or None, saw a tensor"
             raise UsageTypeError(f"{type(self).__name__}.register_parameter({name!r}): {text}")
         setattr(self, name, param)
+        self.__dict__.get(PLAIN, set()).discard(name)
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
         """Remove the gradients of all parameters; without `set_to_none`, set them to zeros in place."""
@@ -527,7 +543,7 @@ class Module(Hooked):
 
     def _texts(self) -> list[tuple[str, str]]:
         """Return the texts of the children by name."""
-        return [(name, repr(part)) for name, part in self.named_children()]
+        return [(name, repr(part)) for name, part in self._inner()]
 
     def __repr__(self) -> str:
         inner = [f"({name}): {text}".replace("\n", "\n  ") for name, text in self._texts()]

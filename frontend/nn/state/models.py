@@ -28,7 +28,9 @@ CALLED: Final = "_called"
 """The attribute of a module whose parameters are decided: it was called, or was in one that was."""
 FORWARD: Final = "forward"
 """The attribute with the `forward` of a module that was compiled in place."""
-PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS, COMPILED, CALLED, FORWARD})
+PLAIN: Final = "_plain"
+"""The attribute of a layer with the names of tensors that a program set later, which are no part of it."""
+PRIVATE: Final = frozenset({HOOKS, NAMES, BUFFERS, COMPILED, CALLED, FORWARD, PLAIN})
 TRANSIENT: Final = "_transient"
 """The attribute with the names of the buffers of a module that are no part of its state."""
 
@@ -84,11 +86,11 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
     elif isinstance(value, (list, tuple)):
         names = attributes.get(NAMES, ())
         found = [(names[i] if i < len(names) else str(i), v) for i, v in enumerate(value)]
-    plain = BUFFERS not in attributes
+    every, left_out = BUFFERS not in attributes, PRIVATE.union(attributes.get(PLAIN, ()))
     return found + [
         (name, part)
         for name, part in attributes.items()
-        if name not in PRIVATE and (plain or isinstance(part, Tensor) or is_module(part))
+        if name not in left_out and (every or isinstance(part, Tensor) or is_module(part))
     ]
 
 
@@ -204,8 +206,8 @@ def load_state_dict(
     if assign:
         for name, t, value in pairs:
             holder, key = owner_of(model, name)
-            new = value.detach()
-            holder[key] = listed(marked(new, decided(t))) if is_parameter(t) and t.dtype.is_float else new
+            new = marked(value.detach(), decided(t) if value.dtype.is_float else None)
+            holder[key] = listed(new) if is_parameter(t) and t.dtype.is_float else new
         return LoadedKeys(missing, extra)
     for _, t, value in pairs:
         if hasattr(t, "materialize"):  # a lazy layer's, before its first call
