@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from compiler.nest import convolution_borders, windows
 from compiler.nest.loop_nest import Ahead, LoopNest, Reduction, Stage, Step
-from compiler.nest.operand_roles import candidates, is_computed, loads_of
+from compiler.nest.operand_roles import is_computed, loads_of
 from compiler.nest.register_tile import WAYS
 from compiler.plan import in_place_reads
 from compiler.plan.choice import ProductChoice
@@ -83,7 +83,7 @@ def propose(kernel: KernelForm, target: Target, best: Proposal | None = None) ->
         return
     kinds: Kinds = {}
     most_ns = math.inf if best is None else best.nanoseconds
-    for role, c in enumerate(candidates(kernel.shape)[:MOST_CANDIDATES]):
+    for role, c in enumerate(kernel.roles[:MOST_CANDIDATES]):
         for inside in (False, True) if convolution_borders.is_padded(c) else (False,):
             choice = ProductChoice(form=kernel.form, role=role, rows=0, inside=inside)
             planner = _Planner(kernel.shape, c, target, kinds, choice)
@@ -99,10 +99,12 @@ def by_choice(kernel: KernelForm, target: Target, choice: ProductChoice) -> Prop
     None also where the kernel lacks its `role`, for a kernel in place, and on a target with threads. With 0
     rows all factors but `role` and `inside` are estimated.
     """
-    roles = candidates(kernel.shape)
-    if target.threads > 1 or kernel.shape.in_place or choice.role >= len(roles):
+    if target.threads > 1 or kernel.shape.in_place or choice.role >= len(kernel.roles):
         return None
-    planner = _Planner(kernel.shape, roles[choice.role], target, {}, choice)
+    c = kernel.roles[choice.role]
+    if choice.inside and choice.rows not in (0, c.size[0]):
+        return None  # as `RegisterTile.fits` says of a tile without the border
+    planner = _Planner(kernel.shape, c, target, {}, choice)
     plan = planner.plan()
     return None if plan is None else kernel.proposal(plan, choice if choice.rows else planner.made)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from compiler.nest.kernel_shape import KernelShape, analyse
 from compiler.nest.loop_nest import Step
+from compiler.nest.operand_roles import Contraction, candidates
 from compiler.rewrite.mask_hoisting import hoist_masks
 from compiler.rewrite.packed_dot import in_words, operation
 from compiler.rewrite.range_merging import merge_masked_ranges, merge_ranges, split_ranges
@@ -60,6 +61,7 @@ class KernelForm:
     ast: UOp
     form: Form = "plain"
     analysed: KernelShape | None = None
+    found: list[Contraction] | None = None
 
     @property
     def shape(self) -> KernelShape:
@@ -67,6 +69,13 @@ class KernelForm:
         if self.analysed is None:
             self.analysed = analyse(self.ast)
         return self.analysed
+
+    @property
+    def roles(self) -> list[Contraction]:
+        """The kernel's choices of rows and columns (`candidates`)."""
+        if self.found is None:
+            self.found = candidates(self.shape)
+        return self.found
 
     def proposal(self, plan: LoopNest, choice: Choice | Callable[[], Choice]) -> Proposal:
         """Return the proposal of a plan of this form; sums over words get their matrix operation."""

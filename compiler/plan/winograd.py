@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.nest.loop_nest import Axis, KeptMatrix, LoopNest, Phase
-from compiler.nest.operand_roles import candidates
 from compiler.nest.register_tile import LATENCY, ROUND_CYCLES
 from compiler.plan import contraction, phases, tiling
 from compiler.plan.choice import ProductChoice, SplitChoice, WinogradChoice
@@ -151,7 +150,7 @@ def _split(ast: UOp, target: Target, vector: int, unrolled: tuple[int, ...] = ()
 def _product(ast: UOp, sizes: _Sizes, target: Target) -> tuple[UOp, LoopNest]:
     """Return the products with the plan that has vectors along the tiles, which are read in place."""
     kernel = KernelForm(ast)
-    role = next(k for k, c in enumerate(candidates(kernel.shape)) if c.columns.arg[0] == COLUMN)
+    role = next(k for k, c in enumerate(kernel.roles) if c.columns.arg[0] == COLUMN)
     choice = ProductChoice(role=role, rows=sizes.rows, vectors=sizes.vectors)
     made = contraction.by_choice(kernel, target, choice)
     assert made is not None, "the register tile fits"

@@ -14,7 +14,6 @@ from itertools import permutations, product
 from math import prod
 from typing import TYPE_CHECKING, cast
 
-from compiler.nest.operand_roles import candidates
 from compiler.plan import contraction, online_product, proposers
 from compiler.plan.block_splits import all_splits
 from compiler.plan.choice import OnlineChoice, ProductChoice, SplitChoice, StagedChoice
@@ -125,7 +124,7 @@ class Space:
         yield replace(choice, staged=not choice.staged)
         yield from [replace(choice, copied=copied) for copied in (*COPIED, "window")]
         yield from [replace(choice, piece=piece) for piece in (*PIECES, 128, 1024)]
-        for role in range(min(len(candidates(kernel.shape)), contraction.MOST_CANDIDATES)):
+        for role in range(min(len(kernel.roles), contraction.MOST_CANDIDATES)):
             for inside in (False, True):
                 if (made := self.of_role(kernel, role, inside=inside)) is not None:
                     yield made

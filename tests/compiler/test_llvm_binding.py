@@ -26,6 +26,25 @@ def test_same_text_gives_same_bytes_on_many_threads():
     assert got == [want] * 8
 
 
+@pytest.mark.parametrize(
+    ("triple", "cpu", "other"),
+    [
+        ("x86_64-unknown-linux-gnu", "x86-64-v3", "x86-64"),
+        ("nvptx64-nvidia-cuda", "sm_90", "sm_70"),
+        ("amdgcn-amd-amdhsa", "gfx1100", "gfx1030"),
+    ],
+)
+def test_code_depends_on_nothing_that_its_target_machine_compiled_before(triple: str, cpu: str, other: str):
+    def code(processor: str, level: int = 0, attributes: str = "") -> str:
+        text = f"define float @k(float %a) {attributes} {{\n  %b = fadd float %a, 1.0\n  ret float %b\n}}\n"
+        return llvm.emit_assembly(text, llvm.Machine(triple, processor), level=level)
+
+    want = code(cpu)
+    assert code(other) != want
+    code(cpu, 2, f'"target-cpu"="{other}"')
+    assert code(cpu) == want
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 1])
 def test_compiling_leaks_nothing(level: int):

@@ -117,27 +117,17 @@ def test_device_addresses_need_not_be_host_addresses(bench: Any):
     assert data.tolist() == list(range(64))
 
 
-def test_a_barrier_that_cannot_be_met_is_reported_at_once(bench: Any, out: Any):
-    fault = bench.run(
-        kernel("setp.lt.u32 %p0, %r0, 32; @%p0 bra A; bar.sync 1, 64; ret; A: bar.sync 2, 64; ret;"),
-        "k",
-        1,
-        64,
-        out,
-    ).fault
-    assert fault.kind is ReportKind.BARRIER_DEADLOCK
-    assert "barrier" in fault.other
-
-
-def test_lanes_of_a_warp_cannot_wait_at_different_barriers(bench: Any, out: Any):
-    fault = bench.run(
-        kernel("setp.lt.u32 %p0, %r0, 5; @%p0 bra A; barrier.sync 1; ret; A: barrier.sync 2; ret;"),
-        "k",
-        1,
-        32,
-        out,
-    ).fault
-    assert fault.kind is ReportKind.DIVERGENT_BARRIERS
+@pytest.mark.parametrize(
+    ("body", "threads", "kind"),
+    [
+        ("32; @%p0 bra A; bar.sync 1, 64; ret; A: bar.sync 2, 64;", 64, ReportKind.BARRIER_DEADLOCK),
+        ("5; @%p0 bra A; barrier.sync 1; ret; A: barrier.sync 2;", 32, ReportKind.DIVERGENT_BARRIERS),
+    ],
+)
+def test_different_barriers_are_reported_at_once(bench: Any, out: Any, body: str, threads: int, kind: Any):
+    fault = bench.run(kernel(f"setp.lt.u32 %p0, %r0, {body} ret;"), "k", 1, threads, out).fault
+    assert fault.kind is kind
+    assert threads == 32 or "barrier" in fault.other
 
 
 @pytest.mark.parametrize("body", ["bar.sync 16;", "bar.sync 65537;", "bar.sync 0, 33;"])

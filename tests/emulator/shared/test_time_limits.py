@@ -130,24 +130,17 @@ def test_a_kernel_whose_threads_get_no_cpu_time_is_not_ended(threads: int) -> No
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_kernel_that_computes_beyond_its_limit_is_ended(threads: int) -> None:
+@pytest.mark.parametrize(("text", "named"), [(ENDLESS, ""), (UNTIL_SET, "ld.volatile.global.u32 %v, [%p] ")])
+def test_a_kernel_beyond_its_limit_is_ended_and_a_loop_that_polls_is_named(
+    text: str, named: str, threads: int
+) -> None:
     bench = Bench()
     options = LaunchOptions(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=threads)
-    fault = bench.run(ENDLESS, "k", 3, 64, bench.new([0], "u4"), options=options).fault
+    fault = bench.run(text, "k", 3, 64, bench.new([0], "u4"), options=options).fault
     assert fault is not None
     assert fault.kind is ReportKind.HANG
+    assert not named or (fault.line, fault.instruction) == (6, f"{named}(ended after 50.0 s of CPU time)")
     assert "50.0 s of CPU time" in fault.instruction
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_loop_of_a_kernel_that_polls_in_vain_is_named(threads: int) -> None:
-    bench = Bench()
-    options = LaunchOptions(timeout_s=50.0, clock=Clock(lambda calls: 10.0 * calls), threads=threads)
-    fault = bench.run(UNTIL_SET, "k", 3, 64, bench.new([0], "u4"), options=options).fault
-    assert fault is not None
-    assert fault.kind is ReportKind.HANG
-    assert fault.line == 6
-    assert fault.instruction == "ld.volatile.global.u32 %v, [%p] (ended after 50.0 s of CPU time)"
 
 
 def test_the_loop_of_a_sliced_kernel_that_polls_in_vain_is_named() -> None:
