@@ -262,6 +262,8 @@ class CommandBuffer:
         if align != 1 and isinstance(size, int) and size % align:
             raise UsageError(f"{verb} {pointer!r}: {size} bytes are no multiple of {align}")
         if isinstance(pointer, (Param, Expr)):
+            if isinstance(pointer, Expr) and (pointer.shift or pointer.float_bits):
+                raise UsageError(f"{verb}: wanted a Param or param + number, seen {pointer!r}")
             return
         if not isinstance(pointer, Buffer):
             raise _no_memory(verb, pointer)

@@ -207,8 +207,12 @@ class WaitMemory(Command):
             raise UsageError(f"wait for memory: wanted a Buffer, seen {src!r}: it cannot be left open")
         if not (src.spec.coherent or src.device.info.host_addressable):
             raise UsageError(f"wait for {src!r}: wanted coherent memory, hcq.BufferSpec(coherent=True)")
-        if isinstance(self.value, int) and not 0 <= self.value < 1 << 31:
-            raise UsageError(f"wait for {src!r}: wanted a value of 31 bits, seen {self.value}")
+        ends = [self.value] if isinstance(self.value, int) else as_expr(self.value).range()
+        if not 0 <= min(ends) <= max(ends) < 1 << 31:
+            raise UsageError(
+                f"wait for {src!r}: wanted a value of 31 bits, seen {self.value}"
+                + "\nhint: Param(name, bits=31)" * (not isinstance(self.value, int))
+            )
         return int(src.va)
 
 

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from hcq.validate.validator import Validator
 
 DEFAULT = BufferSpec()
+_LEAST_BITS = 32
+"""Bits of a signal that the queues of every device compare."""
 _EPOCHS = itertools.count()
 PAGE = 4096
 """Bytes of the memory of a shared signal."""
@@ -86,7 +88,7 @@ class Device:
         counters: str = "", emulated: bool = False,
         on_fault: Callable[[Device, FaultReport], None] | None = None,
     ) -> None:  # fmt: skip
-        self.closed = False
+        self.closed = self.inherited = False
         self.emulated = emulated
         """Whether threads of this process do the work (`hcq.driver.Driver.emulated`)."""
         self.report: FaultReport | None = None
@@ -193,6 +195,8 @@ class Device:
             return self._validated(self.watch, pool, size, label)
         block: Block
         free_list: FreeList
+        if queue is not None and queue.__class__ is not Queue:
+            raise UsageTypeError(f"memory of {size!r} bytes, queue: wanted a queue, seen {queue!r}")
         if queue is not None and (found := self.heap.take_ordered(pool, size, queue.timeline.signal)):
             block, free_list = found
         else:
@@ -310,10 +314,13 @@ class Device:
         if self.refusal is not None:
             raise self.refusal()
         if not shared:
-            return Signal(self, value, host_set=host_set, label=label)
+            signal = Signal(self, value, host_set=host_set, label=label)
+            if value >> _LEAST_BITS:
+                _check_comparable(signal, value)
+            return signal
         if value:
             raise UsageError(f"signal {label!r}: a shared one starts at 0, seen {value!r}")
-        return self._shared_signal(memory_file(PAGE, label), label)
+        return self._shared_signal(memory_file(PAGE), label)
 
     def import_signal(self, fd: int, *, label: str = "") -> Signal:
         """Return the signal of another process that `Signal.export` gave; `fd` stays the caller's.
@@ -365,6 +372,8 @@ class Device:
             raise UnsupportedError(
                 f"{self.name} cannot use memory of the host in place\nhint: copy it to Device.alloc's memory"
             )
+        if memory.__class__ is not memoryview:
+            raise UsageTypeError(f"wanted memory of the host, seen {memory!r}\nhint: memoryview(it)")
         if memory.readonly or not memory.c_contiguous or not memory.nbytes:
             kind = "read-only" if memory.readonly else "dense" if memory.c_contiguous else "strided"
             raise UsageError(f"wanted writable dense memory, seen {memory.nbytes} bytes of {kind} memory")
@@ -482,7 +491,14 @@ class Device:
                 self.watch.raise_overruns()
 
     def host_sets(self, signal: Signal, value: int) -> None:
-        """Record for the validation layer that the host sets a signal to `value` next."""
+        """Record for the validation layer that the host sets a signal to `value` next.
+
+        Raises `UsageError` in a forked child, and for a value that queues of an open device cannot compare.
+        """
+        if self.inherited and self.refusal is not None:
+            raise self.refusal()
+        if value >> _LEAST_BITS:
+            _check_comparable(signal, value)
         if self.watch is not None:
             self.watch.host_sets(signal, value)
 
@@ -658,7 +674,7 @@ class Device:
 
     def orphan(self, parent: int) -> None:
         """Make every call in a forked child raise: the threads and the hardware belong to the parent."""
-        self.closed = self._shutdown.done = True
+        self.closed = self.inherited = self._shutdown.done = True
         text = (
             f"{self.name} was opened by process {parent} and cannot be used in its fork\n"
             f"hint: open it again here, or start processes by spawn"
@@ -688,3 +704,14 @@ class Device:
             self._shut(CLOSE_S)
             if self._unmet is not None:
                 warnings.warn(str(self._unmet), FaultWarning, stacklevel=2)
+
+
+def _check_comparable(signal: Signal, value: int) -> None:
+    """Raise `UsageError` for a value that queues of an open device would compare wrongly."""
+    for device in open_devices():
+        bits = device.info.limits.get("signal_bits", 64)
+        if value >> bits:
+            raise UsageError(
+                f"{value:#x} is beyond the {bits} bits of {signal!r} that queues of {device.name} compare\n"
+                "hint: count in smaller steps, or take a new signal"
+            )

@@ -19,6 +19,7 @@ LIMITS: Final = {
     "max_groups_z": "workgroups along z",
     "max_shared_bytes": "bytes of shared memory (LDS) that one workgroup may have",
     "max_cluster": "workgroups of a cluster; absent: the device launches no clusters",
+    "signal_bits": "bits of a signal that its queues compare; absent: 64",
 }
 """The names that `DeviceInfo.limits` may have; validation refuses launches beyond a limit."""
 

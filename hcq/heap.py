@@ -408,8 +408,7 @@ class Heap:
             for _ in range(len(self.deferred_frees)):  # other threads append meanwhile
                 self.defer_free(*self.deferred_frees.popleft())
             if self._adopted:
-                gone, self._dropped[:] = [b for b in self._dropped if not b.views], []
-                self._free_adopted(gone)
+                self._free_adopted([self._dropped.pop() for _ in range(len(self._dropped))])
                 self._deferred()  # the others are dropped later
 
     def close(self) -> None:

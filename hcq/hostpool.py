@@ -30,9 +30,9 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 """The seals of shared memory: its size is fixed, so that no process can take pages from another."""
 
 
-def memory_file(size: int, label: str) -> int:
+def memory_file(size: int) -> int:
     """Return the descriptor of new, zeroed memory that processes can share. Raises `OSError`."""
-    fd = os.memfd_create(f"hcq {label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = os.memfd_create("hcq", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
@@ -46,10 +46,11 @@ def file_size(fd: int) -> int:
     """Return the bytes of memory that `memory_file` made. Raises `UsageError` for any other descriptor."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS) if isinstance(fd, int) else 0
-    except OSError:  # of another kind, or closed
-        seals = 0
-    if seals & SEALS == SEALS:
-        return os.fstat(fd).st_size
+        size = os.fstat(fd).st_size if seals == SEALS else 0
+    except (OSError, OverflowError, ValueError):  # of another kind, closed, or no descriptor
+        size = 0
+    if size and size % mmap.PAGESIZE == 0:
+        return size
     raise UsageError(
         f"descriptor {fd!r} is no shared memory of hcq\n"
         "hint: pass what Buffer.export or Signal.export returned, by socket.send_fds or by inheritance"

@@ -76,6 +76,11 @@ class Expr:
     def __rshift__(self, k: int) -> Expr:
         return replace(self, shift=self.shift + _distance(self, k))
 
+    def range(self) -> tuple[int, int]:
+        """Return the least and the greatest integer that it gives."""
+        lowest, highest = self.param.range()
+        return self.evaluate(lowest), self.evaluate(highest)
+
     def evaluate(self, value: float) -> int:
         """Return the integer to store for `value`, not yet masked to the width of its location.
 

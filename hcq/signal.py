@@ -151,8 +151,9 @@ class Signal:
     def value(self, value: int) -> None:
         """The value that the signal has reached; setting it is for signals with `host_set=True`.
 
-        Setting raises `UsageError` for a value below the current one or beyond 64 bits, and without
-        `host_set=True`; `UsageTypeError` for a value that is no int.
+        Setting raises `UsageError` for a value below the current one or beyond the bits that queues of an
+        open device compare (`DeviceInfo.limits`, "signal_bits"), without `host_set=True`, and in a forked
+        child; `UsageTypeError` for a value that is no int.
         """
         if not isinstance(value, int):
             raise UsageTypeError(f"{self!r}: wanted an int as its value, seen {value!r}")
@@ -301,6 +302,8 @@ class Point:
         else it raises the error that ended the work. If a callback raises, `threading.excepthook` reports the
         exception. Callbacks that are not called when the interpreter ends are dropped. Raises as `passed`.
         """
+        if not callable(callback):
+            raise UsageTypeError(f"callback of {self!r}: wanted a function, seen {callback!r}")
         WAITER.add(self, lambda point, _: callback(point))
 
     def future(self) -> Future[None]:

@@ -135,9 +135,9 @@ class Pm4Encoder:
     def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
         self._flush(out)
         value = command.value
-        release = self.words.signal(command.signal.va, constant(value))
+        release = self.words.signal(command.signal.va, comparable(constant(value)))
         at = self._once(release + self._wake, out)
-        patch_number(out, value, at + packets.RELEASE_VALUE, 2)
+        patch_number(out, value, at + packets.RELEASE_VALUE, 1)
 
     def _timestamp(self, command: neutral.Timestamp, out: PushBuffer) -> None:
         self._once(self.words.timestamp(command.stamp.ticks_va), out)
@@ -249,7 +249,7 @@ class Pm4Encoder:
 
 
 def comparable(value: int) -> int:
-    """Return the value of a wait, which engines compare as u32. Raises `UsageError` for a larger value."""
+    """Return the value of a signal, which engines compare as u32. Raises `UsageError` for a larger value."""
     if value >> 32:
         raise UsageError(f"this GPU's queues compare 32 bits of a signal, {value:#x} does not fit")
     return value

@@ -144,7 +144,7 @@ def info(driver: str, index: int, gpu: AmdGpu, target: AmdChip, *, apu: bool, vr
     name = f"AMD {target.name}{codename}" + (" (APU, memory shared with the host)" if apu else "")
     # Work-items of a dispatch packet have 32 bits.
     limits = {"max_groups_x": (1 << 22) - 1 if geometry.xccs > 1 else (1 << 31) - 1}
-    limits["max_shared_bytes"] = target.lds_bytes
+    limits |= {"max_shared_bytes": target.lds_bytes, "signal_bits": 32}
     units = geometry.compute_units * geometry.xccs
     return device_info(driver, index, name, target.name, max(vram, gpu.vram_bytes), units, limits)
 

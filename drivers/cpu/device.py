@@ -130,7 +130,7 @@ class CpuDevice:
         if spec.shared:
             size = (size + PAGE - 1) & -PAGE
             self._check_room(size)
-            fd = memory_file(size, "buffer")
+            fd = memory_file(size)
             try:
                 return self._adopted(fd, size)
             except BaseException:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
 from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, GpfifoEntry, Subchannel
-from drivers.nv.layouts.host import SEM_ADDRESS_BITS
+from drivers.nv.layouts.host import SEM_ADDRESS_BITS, SEM_SIGNAL_BITS
 from drivers.nv.layouts.qmd import ALIGNMENT
 from drivers.nv.program import NvProgram
 from drivers.nv.qmd import Descriptor
@@ -112,10 +112,14 @@ class NvEncoder:
             self._wait_for_idle(out)
         self._last = None  # its memory belongs to `out`
 
-    def _semaphore(self, out: PushBuffer, va: int, value: Word, execute: int) -> None:
+    def _semaphore(self, out: PushBuffer, va: int, value: Word, execute: int, bits: int = 64) -> None:
         if va >> SEM_ADDRESS_BITS:
             va = self._semaphore_va(va)
         if isinstance(value, int):
+            if value >> bits:
+                raise UsageError(
+                    f"this GPU's queues compare {bits} bits of a signal, {value:#x} does not fit"
+                )
             out.words += (
                 push.SEM_HEADERS[self._subchannel],
                 va & _LOW,
@@ -129,13 +133,13 @@ class NvEncoder:
         out.words += push.semaphore(self._subchannel, va, 0, execute)
         out.patch_word(at + 3, value, width=32)
         if execute not in push.HALF_WIDTH:
-            out.patch_word(at + 4, value >> 32, width=32)
+            out.patch_word(at + 4, value >> 32, width=bits - 32)
 
     def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
-        self._semaphore(out, command.signal.va, command.value, push.ACQUIRE)
+        self._semaphore(out, command.signal.va, command.value, push.ACQUIRE, SEM_SIGNAL_BITS)
 
     def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
-        self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI)
+        self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI, SEM_SIGNAL_BITS)
 
     @staticmethod
     def _copy_signal(command: neutral.SetSignal, out: PushBuffer) -> None:

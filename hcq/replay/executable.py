@@ -18,7 +18,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter, ne
+from operator import attrgetter, is_, ne
 from threading import RLock
 from typing import Final
 
@@ -94,6 +94,8 @@ class Executable:
         self._slots: list[ReplaySlot] = []
         self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
         """(patch, bits that a number may have there) of every patch of each parameter."""
+        self._floats = False
+        """Whether a parameter is a floating-point number somewhere."""
         self._sized = [c for segment in segments for c in segment.commands if _has_open_size(c)]
         """Commands whose number of bytes is a parameter."""
         for segment in segments:
@@ -128,6 +130,7 @@ class Executable:
             patches = [patch for _, patch in slot.patches]
             for patch, reach in zip(patches, reaches(patches), strict=True):
                 self._checks[number[patch.expr.param]].append((patch, reach))
+                self._floats |= patch.expr.float_bits > 0
         self._slots.append(slot)
         return slot
 
@@ -168,17 +171,17 @@ class Executable:
 
     def _bind(self, slot: ReplaySlot, given: Sequence[Value]) -> None:
         """Bind values to a slot: write those that changed. On an error the slot is unbound."""
+        if given.__class__ is not list and not isinstance(given, (list, tuple)):
+            raise UsageTypeError(
+                f"replay of {self.label or 'a graph'}: wanted a list of values, seen {given!r}\n"
+                "hint: replay([value]); submit({param: value}) takes values by parameter"
+            )
         try:
             slot.bind(given, slot.kept.given, slot.views)
             for command in self._sized:
                 check_ranges(command, dict(zip(self.params, given, strict=True)))
         except BaseException:
             slot.unbind()
-            if not isinstance(given, (list, tuple)):
-                raise UsageTypeError(
-                    f"replay of {self.label or 'a graph'}: wanted a list of values, seen {given!r}\n"
-                    "hint: replay([value]); submit({param: value}) takes values by parameter"
-                ) from None
             if len(given) != len(self.params):
                 names = ", ".join(param.name for param in self.params)
                 text = f"wanted {len(self.params)} values ({names}), {len(given)} were given"
@@ -239,6 +242,8 @@ class Executable:
                 compared = False
                 bound = bool(given == slot.kept.given)
                 compared = True
+                if bound and self._floats:  # 0.0 equals -0.0, which has other bits
+                    bound = all(map(is_, given, slot.kept.given))
                 if not bound:
                     slot = self._next()
                     self._bind(slot, given)

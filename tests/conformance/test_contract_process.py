@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -228,7 +229,7 @@ def test_ctrl_c_ends_a_wait_immediately(name: str, lab: Lab) -> None:
 
 
 def test_forked_child_is_refused_while_the_parent_continues(name: str, lab: Lab) -> None:
-    out = lab.words(1)
+    out, gate = lab.words(1), lab.device.signal(host_set=True)
     ends = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12+ tells of threads at each fork
@@ -237,6 +238,8 @@ def test_forked_child_is_refused_while_the_parent_continues(name: str, lab: Lab)
         text = "nothing was refused"
         try:
             signal.alarm(HANG_S)
+            with suppress(hcq.UsageError):
+                gate.value = 1
             lab.queue.submit(lab.queue.record().fill(out, 1))
         except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
             text = f"{type(error).__name__}: {error}"
@@ -249,6 +252,7 @@ def test_forked_child_is_refused_while_the_parent_continues(name: str, lab: Lab)
         os.close(end)
     assert text.startswith("UsageError: ")
     assert "fork" in text
+    assert gate.value == 0
     assert "hint: " in text
     lab.queue.submit(lab.queue.record().fill(out, 2)).wait(timeout_s=HANG_S)
     assert read(out) == [2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hcq
-from tests.conformance.conftest import SHARED, Lab, read
+from tests.conformance.conftest import SHARED, Lab, opened, read
 from tests.limits import HANG_S
 
 
@@ -45,12 +45,43 @@ def test_waits_for_memory_that_cannot_work_are_refused(lab: Lab) -> None:
         (words.view(8, 4), 1, "has 4 bytes, 8 were"),
         (words, 1 << 31, "31 bits"),
         (hcq.Param("p"), 1, "cannot be left open"),
+        (words, hcq.Param("n"), "31 bits.*\nhint: Param"),
+        (words, hcq.Param("n", bits=31) + 1, "31 bits"),
     ):
         with pytest.raises(hcq.UsageError, match=text):
             commands.wait_memory(src, value)
     if not lab.device.info.host_addressable:
         with pytest.raises(hcq.UsageError, match="coherent"):
             commands.wait_memory(lab.device.alloc(8), 1)
+
+
+@pytest.mark.parametrize("kind", ["compute", "copy"])
+def test_queues_compare_all_values_that_a_signal_may_have(name: str, kind: str) -> None:
+    with opened(name) as device:
+        queue = device.compute if kind == "compute" else device.copies[0]
+        most = (1 << device.info.limits.get("signal_bits", 64)) - 1
+        gate = device.signal(5, host_set=True, label="gate")
+        for value in (most // 2 + 7, most):  # more than half of all values from 5
+            point = queue.submit(queue.record().wait(gate, value))
+            with pytest.raises(hcq.SignalTimeout):
+                point.wait(timeout_s=0.05)
+            gate.value = value
+            for one in (1, value - 1, value):
+                queue.submit(queue.record().wait(gate, one)).wait(timeout_s=HANG_S)
+            gate = device.signal(5, host_set=True, label="gate")
+        x = hcq.Param("x")
+        for value in {most + 1, 1 << 63} if most + 1 < 1 << 64 else ():
+            with pytest.raises(hcq.UsageError, match=r"queues of .* compare\nhint: "):
+                gate.value = value
+            with pytest.raises(hcq.UsageError, match=r"queues of .* compare"):
+                device.signal(value)
+            for commands in (queue.record().wait(gate, value), queue.record().signal(device.signal(), value)):
+                with pytest.raises(hcq.UsageError, match="does not fit"):
+                    queue.submit(commands)
+            for commands in (queue.record().wait(gate, x), queue.record().signal(device.signal(), x)):
+                with pytest.raises(hcq.UsageError, match="does not fit"):
+                    queue.submit(commands, values={x: value})
+        assert gate.value == 5
 
 
 def test_a_priority_is_set_or_refused(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
+from hcq.hostpool import SEALS
 from tests.conformance.conftest import Lab, read
 from tests.limits import HANG_S
 
@@ -23,9 +25,14 @@ CHILD = """
 import os, socket, sys
 import hcq
 with socket.socket(fileno=int(sys.argv[1])) as link, hcq.open("cpu") as device:
-    _, fds, _, _ = socket.recv_fds(link, 16, 2)
-    with device.import_buffer(fds[0], label="theirs") as data:
-        turn = device.import_signal(fds[1], label="turn")
+    if sys.argv[2] == "theirs":
+        own, turn = device.alloc(4096, hcq.BufferSpec(shared=True)), device.signal(shared=True)
+        fds = [own.export(), turn.export()]
+        socket.send_fds(link, [b"x"], fds)
+    else:
+        _, fds, _, _ = socket.recv_fds(link, 16, 2)
+        own, turn = device.import_buffer(fds[0]), device.import_signal(fds[1])
+    with own as data:
         for fd in fds:
             os.close(fd)
         queue, lap = device.compute, 0
@@ -38,9 +45,14 @@ with socket.socket(fileno=int(sys.argv[1])) as link, hcq.open("cpu") as device:
 """
 
 
-@pytest.fixture
-def shared(lab: Lab) -> Iterator[tuple[hcq.Buffer, hcq.Signal, subprocess.Popen[bytes]]]:
-    """A buffer, a signal, and a child that copies word n to word n + 1 when the signal is 2 n + 1."""
+@pytest.fixture(params=["ours", "theirs"])
+def shared(
+    lab: Lab, request: pytest.FixtureRequest
+) -> Iterator[tuple[hcq.Buffer, hcq.Signal, subprocess.Popen[bytes]]]:
+    """A buffer, a signal, and a child that copies word n to word n + 1 when the signal is 2 n + 1.
+
+    This process exports the two, or the child does.
+    """
     try:
         buffer = lab.device.alloc(4096, hcq.BufferSpec(shared=True), label="ours")
         descriptors = [buffer.export()]
@@ -52,9 +64,17 @@ def shared(lab: Lab) -> Iterator[tuple[hcq.Buffer, hcq.Signal, subprocess.Popen[
     mine, theirs = socket.socketpair()
     with mine, theirs:
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(theirs.fileno())], pass_fds=[theirs.fileno()]
+            [sys.executable, "-c", CHILD, str(theirs.fileno()), request.param], pass_fds=[theirs.fileno()]
         )
-        socket.send_fds(mine, [b"x"], descriptors)
+        if request.param == "ours":
+            socket.send_fds(mine, [b"x"], descriptors)
+        else:
+            received = socket.recv_fds(mine, 16, 2)[1]
+            buffer, turn = (
+                lab.device.import_buffer(received[0]),
+                lab.device.import_signal(received[1], label="turn"),
+            )
+            descriptors += received
         for fd in descriptors:
             os.close(fd)
         yield buffer, turn, child
@@ -98,9 +118,15 @@ def test_two_processes_share_a_buffer_and_a_signal_and_survive_a_kill(
 
 def test_other_descriptors_are_refused(lab: Lab) -> None:
     words, own = lab.words(1), lab.device.signal()
+    for label in ("a\0b", "a" * 1000):
+        assert lab.device.signal(shared=True, label=label).label == label
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
     left, right = os.pipe()
-    for fd in (left, 12345, "no"):
+    odd = [os.memfd_create("odd", os.MFD_ALLOW_SEALING) for _ in range(3)]
+    for fd, size in zip(odd, (0, 4, 100), strict=True):
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    for fd in (left, 12345, "no", -1, 1 << 40, *odd):
         with pytest.raises((hcq.UsageError, hcq.UnsupportedError)):
             lab.device.import_buffer(fd)  # type: ignore[arg-type]  # the wrong class is the point
         with pytest.raises(hcq.UsageError, match="no shared memory"):
@@ -109,6 +135,6 @@ def test_other_descriptors_are_refused(lab: Lab) -> None:
         words.export()
     with pytest.raises(hcq.UsageError, match="of this process alone"):
         own.export()
-    os.close(left)
-    os.close(right)
+    for fd in (left, right, *odd):
+        os.close(fd)
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -211,11 +212,11 @@ def test_numbers_are_patched_and_checked(any_device: Device):
     commands.exec(program, program.args(out, n + 1, x, k), groups=(groups, 1, 1), threads=ONE)
     graph.add(any_device.compute, commands)
     executable = graph.compile()
-    for number, scale in ((5, 0.5), (-7, 2), (-7, 0.5)):
+    for number, scale in ((5, 0.5), (-7, 2), (-7, 0.5), (-7, 0.0), (-7, -0.0)):
         executable.replay([number, scale, 1 << 63, 1]).wait()
         words = out.host()
         assert int.from_bytes(words[0:4], "little", signed=True) == number + 1
-        assert words[4:8].cast("f")[0] == scale
+        assert words[4:8] == struct.pack("<f", scale)  # also the sign of a zero
         assert words[8:16].cast("Q")[0] == 1 << 63
     for wrong, why in (
         ([1 << 31, 0.5, 0, 1], "n: wanted -2147483648 to 2147483647"),

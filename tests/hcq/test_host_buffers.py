@@ -54,6 +54,7 @@ def test_the_buffer_keeps_the_memory_until_its_last_reference():
         (memoryview(b"1234"), "4 bytes of read-only"),
         (memoryview(bytearray(8))[::2], "4 bytes of strided"),
         (memoryview(bytearray()), "0 bytes"),
+        (bytearray(8), r"seen bytearray.*\nhint: memoryview"),
     ],
 )
 def test_other_memory_is_refused(memory: memoryview, seen: str):

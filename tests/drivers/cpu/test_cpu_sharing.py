@@ -39,7 +39,7 @@ def test_a_refused_mapping_leaves_no_descriptor_and_the_next_call_works() -> Non
     kernel = RefusingKernel()
     spec = hcq.BufferSpec(shared=True)
     with wrap(CpuDriver(kernel).open(0, None)) as device:
-        fd = memory_file(8192, "a test")
+        fd = memory_file(8192)
         assert file_size(fd) == 8192
         before = descriptors()
         kernel.refuses = True
