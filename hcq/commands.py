@@ -209,10 +209,7 @@ class WaitMemory(Command):
             raise UsageError(f"wait for {src!r}: wanted coherent memory, hcq.BufferSpec(coherent=True)")
         ends = [self.value] if isinstance(self.value, int) else as_expr(self.value).range()
         if not 0 <= min(ends) <= max(ends) < 1 << 31:
-            raise UsageError(
-                f"wait for {src!r}: wanted a value of 31 bits, seen {self.value}"
-                + "\nhint: Param(name, bits=31)" * (not isinstance(self.value, int))
-            )
+            raise UsageError(f"wait for {src!r}: wanted a value of 31 bits, as of Param, seen {self.value}")
         return int(src.va)
 
 

@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from hcq.validate.validator import Validator
 
 DEFAULT = BufferSpec()
-_LEAST_BITS = 32
-"""Bits of a signal that the queues of every device compare."""
 _EPOCHS = itertools.count()
 PAGE = 4096
 """Bytes of the memory of a shared signal."""
@@ -315,8 +313,7 @@ class Device:
             raise self.refusal()
         if not shared:
             signal = Signal(self, value, host_set=host_set, label=label)
-            if value >> _LEAST_BITS:
-                _check_comparable(signal, value)
+            _check_comparable(signal, value)
             return signal
         if value:
             raise UsageError(f"signal {label!r}: a shared one starts at 0, seen {value!r}")
@@ -497,8 +494,7 @@ class Device:
         """
         if self.inherited and self.refusal is not None:
             raise self.refusal()
-        if value >> _LEAST_BITS:
-            _check_comparable(signal, value)
+        _check_comparable(signal, value)
         if self.watch is not None:
             self.watch.host_sets(signal, value)
 
@@ -708,7 +704,7 @@ class Device:
 
 def _check_comparable(signal: Signal, value: int) -> None:
     """Raise `UsageError` for a value that queues of an open device would compare wrongly."""
-    for device in open_devices():
+    for device in open_devices() if value >> 31 else ():
         bits = device.info.limits.get("signal_bits", 64)
         if value >> bits:
             raise UsageError(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from hcq.driver import DriverDevice
     from hcq.signal import Point, Signal
 
 CHUNK_BYTES = 2 << 20
@@ -32,16 +33,6 @@ LARGE_BYTES = 1 << 20
 _FLAGS = ("host_visible", "coherent", "upload", "executable", "shared")
 _SIZES_KEPT = 4096
 """The most requested sizes whose free list is cached."""
-
-
-class PageSource(Protocol):
-    """The source of whole pages: a `DriverDevice`."""
-
-    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Allocate at least `size` bytes (page-rounded). Raises `OutOfMemoryError`."""
-
-    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
-        """Free an allocation that no work uses any more; see `hcq.driver.DriverDevice.free`."""
 
 
 class Block:
@@ -161,7 +152,7 @@ class Pool:
 
     def __init__(
         self,
-        driver: PageSource,
+        driver: DriverDevice,
         spec: BufferSpec,
         lock: AbstractContextManager[bool],
         reclaim: Callable[[int], bool],
@@ -311,7 +302,7 @@ class Heap:
 
     def __init__(
         self,
-        driver: PageSource,
+        driver: DriverDevice,
         *,
         reclaim: Callable[[int], bool],
         deferred: Callable[[], None],

@@ -11,9 +11,12 @@ import mmap
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from hcq.driver import DriverDevice
 
 CHUNK_BYTES = 1 << 16
 """Bytes by which a pool grows."""
@@ -57,19 +60,6 @@ def file_size(fd: int) -> int:
     )
 
 
-class HostMapping(Protocol):
-    """The part of a device that pools use; `hcq.driver.DriverDevice` implements it."""
-
-    def map_host(self, va: int, size: int) -> None:
-        """Map host memory [va, va + size) into the device at the same address."""
-
-    def unmap_host(self, va: int, size: int) -> None:
-        """Undo `map_host`."""
-
-    def signal_written(self, va: int) -> None:
-        """Wake the device's waiters for the slot at `va`, which the host wrote."""
-
-
 class HostPool:
     """Slots of `slot_bytes` bytes, zeroed when taken. Freed slots are reused; their memory stays mapped.
 
@@ -88,7 +78,7 @@ class HostPool:
         """(memory, its address) of each chunk."""
         self._shared: dict[int, weakref.ref[memoryview]] = {}
         """Address of each shared chunk -> its elements, which its signal refers to."""
-        self._attached: list[HostMapping] = []
+        self._attached: list[DriverDevice] = []
 
     def take(self) -> Slot:
         """Return a zeroed slot. Raises the error of `map_host` if a device cannot map a new chunk."""
@@ -103,7 +93,7 @@ class HostPool:
                 words[index + i] = 0
             return slot
 
-    def attach(self, device: HostMapping) -> None:
+    def attach(self, device: DriverDevice) -> None:
         """Map the pool, now and as it grows, into a device. A failure maps nothing."""
         with self._lock:
             self._unmap_unused()
@@ -118,11 +108,11 @@ class HostPool:
                 raise
             self._attached.append(device)
 
-    def devices(self) -> tuple[HostMapping, ...]:
+    def devices(self) -> tuple[DriverDevice, ...]:
         """Return the attached devices."""
         return tuple(self._attached)
 
-    def detach(self, device: HostMapping) -> None:
+    def detach(self, device: DriverDevice) -> None:
         """Undo `attach`. Does nothing for a device that is not attached."""
         with self._lock:
             if device not in self._attached:
@@ -174,7 +164,7 @@ class HostPool:
         # Shared, as a fork must not copy pages that a device has pinned.
         chunk = mmap.mmap(fd, size)
         va = ctypes.addressof(ctypes.c_char.from_buffer(chunk))
-        mapped: list[HostMapping] = []
+        mapped: list[DriverDevice] = []
         try:
             for device in self._attached:
                 device.map_host(va, size)

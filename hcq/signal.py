@@ -16,7 +16,7 @@ import os
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from hcq.callbacks import WAITER
 from hcq.errors import HcqError, SignalTimeout, UsageError, UsageTypeError, refuse_copy
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Future
 
+    from hcq.device import Device
 
 Refusal: TypeAlias = "Callable[[], HcqError]"
 """An error factory: returns the exception that a refused call raises."""
@@ -54,34 +55,6 @@ def check_timeout(timeout_s: float | None) -> None:
     except (TypeError, ValueError):  # of an array of several numbers
         pass
     raise UsageTypeError(f"timeout_s: wanted seconds, as a number, or None for no limit, seen {timeout_s!r}")
-
-
-class Waiter(Protocol):
-    """The part of a device that signals use; `hcq.device.Device` implements it."""
-
-    def wait_slot(self, va: int, value: int, timeout_s: float) -> bool:
-        """Sleep until the slot is >= `value`, or `timeout_s` seconds; return whether it is.
-
-        May return early.
-        """
-
-    def poll_faults(self, signal: Signal, value: int, *, timed: bool) -> None:
-        """Raise when a wait for `signal` cannot end, because a device faulted or is closed."""
-
-    def wait_ended(self) -> None:
-        """Record for the validation layer that this thread has stopped waiting."""
-
-    def host_observed(self, signal: Signal, value: int) -> None:
-        """Record for the validation layer that the host observed the slot at `value`."""
-
-    def host_sets(self, signal: Signal, value: int) -> None:
-        """Record for the validation layer that the host sets the signal to `value` next."""
-
-    def raise_overrun(self, signal: Signal) -> None:
-        """Raise `DeviceFault`: the value exceeds `Signal.issued`, so no submission set it."""
-
-    def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
-        """Return the message of `SignalTimeout`, with the blocked operation of each queue."""
 
 
 class Signal:
@@ -112,7 +85,7 @@ class Signal:
 
     def __init__(
         self,
-        device: Waiter,
+        device: Device,
         value: int = 0,
         *,
         host_set: bool = False,
@@ -300,7 +273,8 @@ class Point:
         as it can, in order of registration. Later submissions count as ordered after the point. A callback
         must not block for long, and may submit. In it `wait(timeout_s=0)` returns if the point is reached,
         else it raises the error that ended the work. If a callback raises, `threading.excepthook` reports the
-        exception. Callbacks that are not called when the interpreter ends are dropped. Raises as `passed`.
+        exception. Those not called when the interpreter ends are dropped. Raises as `passed`, and
+        `UsageTypeError` for no function.
         """
         if not callable(callback):
             raise UsageTypeError(f"callback of {self!r}: wanted a function, seen {callback!r}")
@@ -359,7 +333,7 @@ class Timeline:
 
     __slots__ = ("device", "label", "last", "signal", "value")
 
-    def __init__(self, device: Waiter, *, label: str = "", start: int = 0) -> None:
+    def __init__(self, device: Device, *, label: str = "", start: int = 0) -> None:
         self.device = device
         self.label = label
         self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
 from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, GpfifoEntry, Subchannel
-from drivers.nv.layouts.host import SEM_ADDRESS_BITS, SEM_SIGNAL_BITS
+from drivers.nv.layouts.host import SEM_ADDRESS_BITS, SIGNAL_BITS
 from drivers.nv.layouts.qmd import ALIGNMENT
 from drivers.nv.program import NvProgram
 from drivers.nv.qmd import Descriptor
@@ -117,9 +117,7 @@ class NvEncoder:
             va = self._semaphore_va(va)
         if isinstance(value, int):
             if value >> bits:
-                raise UsageError(
-                    f"this GPU's queues compare {bits} bits of a signal, {value:#x} does not fit"
-                )
+                raise UsageError(f"queues of this GPU compare {bits} bits, {value:#x} does not fit")
             out.words += (
                 push.SEM_HEADERS[self._subchannel],
                 va & _LOW,
@@ -136,10 +134,10 @@ class NvEncoder:
             out.patch_word(at + 4, value >> 32, width=bits - 32)
 
     def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
-        self._semaphore(out, command.signal.va, command.value, push.ACQUIRE, SEM_SIGNAL_BITS)
+        self._semaphore(out, command.signal.va, command.value, push.ACQUIRE, SIGNAL_BITS)
 
     def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:
-        self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI, SEM_SIGNAL_BITS)
+        self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI, SIGNAL_BITS)
 
     @staticmethod
     def _copy_signal(command: neutral.SetSignal, out: PushBuffer) -> None:
@@ -277,8 +275,6 @@ class NvEncoder:
     def _write(self, command: neutral.Write, out: PushBuffer) -> None:
         dst, value = neutral.address(command.dst), command.value
         wide = command.bits == 64
-        if isinstance(value, int) and not -(1 << command.bits - 1) <= value < 1 << command.bits:
-            raise UsageError(f"{value:#x} does not fit the {command.bits} bits of a write")
         if self.kind is QueueKind.COMPUTE:
             at = len(out.words)
             execute = push.RELEASE_WFI if wide else push.RELEASE_WFI_32

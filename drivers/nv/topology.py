@@ -17,7 +17,7 @@ from typing import Any, Final
 from drivers.kernel import address_of
 from drivers.nv.layouts import chips, controls
 from drivers.nv.layouts.cubin import RESERVED_SHARED
-from drivers.nv.layouts.host import SEM_SIGNAL_BITS
+from drivers.nv.layouts.host import SIGNAL_BITS
 from drivers.nv.layouts.rm_classes import (
     NV0080_ALLOC_PARAMETERS,
     NV2080_ALLOC_PARAMETERS,
@@ -111,7 +111,7 @@ class NvGpu:
     def info(self, driver: str, index: int) -> DeviceInfo:
         """Return the public facts of the GPU."""
         chip = self.chip
-        limits = {"max_groups_x": (1 << 31) - 1, "signal_bits": SEM_SIGNAL_BITS}
+        limits = {"max_groups_x": (1 << 31) - 1, "signal_bits": SIGNAL_BITS}
         limits["max_shared_bytes"] = (chip.carveouts_kib[-1] << 10) - RESERVED_SHARED
         limits |= {"max_cluster": chip.cluster} if chip.cluster else {}
         return device_info(driver, index, self.name, self.arch, self.vram_bytes, self.sms, limits)

@@ -10,12 +10,12 @@ zlib-compressed and in base64. Every line has `t`, its type:
 | `buffer` | `id`, `device`, `va`, `size`, `spec` (fields of `BufferSpec`), `label` |
 | `program` | `id`, `device`, `image` (fields of `KernelImage`) |
 | `signal` | `id`, `device`, `value`, `base`, `host_set`, `label` |
-| `memory` | `buffer`, `bytes` that the host has written; `held`: work that waits for the host may read them |
+| `memory` | `buffer`, `bytes` that the host has written; `held`: waiting work reads them; `done` |
 | `submit` | `n`, its number; `device`, `queue`, `label`, `commands`; written before the doorbell |
 | `sent` | `n`; `signal`, `value` of its slot when it is complete; `words` of the ring, `bits` of a word |
 | `dropped` | `n`: it was refused, and nothing was sent |
 | `set` | `signal`, `value` of its slot, which the host stores next |
-| `seen` | `buffer`, `digest` of what the host could read |
+| `seen` | `buffer`, `digest` of what the host could read; `done`: (signal, slot's value) of each queue |
 | `closed` | `buffer` |
 | `fault` | `device`, `text` of the report |
 | `end` | `device`: it was closed, or recovered from a fault |

@@ -28,7 +28,7 @@ from hcq.memory import CLOSED, Buffer, Owner
 from hcq.params import Expr, Param, Value, as_expr
 from hcq.process import OpenQueue
 from hcq.program import ArgKind, KernArgs, Program
-from hcq.signal import Point, Signal, Stamp
+from hcq.signal import ANY_VALUE, Point, Signal, Stamp
 from hcq.validate.validator import Validator
 
 
@@ -63,6 +63,8 @@ class Recorder(Validator):
         """The name that opens the device."""
         self._pending: dict[OpenQueue, tuple[int, list[_Memory]]] = {}
         """The submission checked last on each queue: its number, and the memory that it may write."""
+        self._awaited: list[_Memory] = []
+        """Memory that queues wait for (`WaitMemory`), which the host may write meanwhile."""
 
     def check_submission(
         self, queue: OpenQueue, label: str, todo: list[Command], values: Mapping[Param, Value] | None
@@ -81,7 +83,9 @@ class Recorder(Validator):
         commands = [self._command(command, values, accesses) for command in todo]
         writes: list[_Memory] = []
         for memory, buffer, access in accesses:
-            if memory.changed and "r" in access:
+            if access == "x" and memory not in self._awaited:
+                self._awaited.append(memory)
+            if memory.changed and access != "w":
                 self._record_changes(buffer.root or buffer, memory, held=False)
             if "w" in access:
                 writes.append(memory)
@@ -133,8 +137,27 @@ class Recorder(Validator):
             if memory.writer is not None and memory.writer.passed():
                 memory.writer = None
                 memory.digest = digest(_contents(root))
-                self._log.write("seen", buffer=memory.id, digest=memory.digest)
+                self._record_awaited()
+                self._log.write("seen", buffer=memory.id, digest=memory.digest, done=self._done())
             memory.changed = True
+
+    def host_observed(self, signal: Signal, value: int) -> None:
+        """As `Validator.host_observed`; the host may have written what the work waited for."""
+        super().host_observed(signal, value)
+        if self._awaited:
+            with self._log.lock:
+                self._record_awaited()
+
+    def _record_awaited(self) -> None:
+        for memory in self._awaited:
+            buffer = memory.buffer()
+            if buffer is not None and buffer.va is not CLOSED:
+                self._record_changes(buffer, memory, held=True)
+
+    def _done(self) -> list[tuple[int, int]]:
+        """Return (number, value of its slot) of each signal of a queue."""
+        signals = [(one, n) for one, n in self._log.ids.items() if isinstance(one, Signal)]
+        return [(n, one.value - one.base) for one, n in signals if one.issued != ANY_VALUE]
 
     def host_sets(self, signal: Signal, value: int) -> None:
         """Record the memory that the host may have changed, then the value that it stores next."""
@@ -194,7 +217,7 @@ class Recorder(Validator):
         seen = digest(contents)
         if seen != memory.digest:
             memory.digest = seen
-            self._log.write("memory", buffer=memory.id, bytes=pack(contents), held=held)
+            self._log.write("memory", buffer=memory.id, bytes=pack(contents), held=held, done=self._done())
         memory.changed = buffer.in_view
 
     def _signal(self, signal: Signal) -> int:
@@ -217,9 +240,7 @@ class Recorder(Validator):
             self._log.write("program", id=number, device=self._device_of(program.device), image=image)
         return number
 
-    def _command(
-        self, command: Command, values: Mapping[Param, Value], accesses: list[_Access]
-    ) -> str:
+    def _command(self, command: Command, values: Mapping[Param, Value], accesses: list[_Access]) -> str:
         """Return a command as text of the file, and append what it accesses."""
         if command.__class__ is Exec:
             return self._launch(command, values, accesses)

@@ -260,6 +260,26 @@ def test_the_host_sets_a_signal_after_another_device_was_closed(tmp_path: Path):
         assert gate.value == 1
 
 
+def test_a_replay_waits_for_what_was_done_alone(tmp_path: Path):
+    """The host reads and writes while a queue waits for it: for a signal, then for memory."""
+    file = tmp_path / "run.jsonl"
+    with override(capture=str(file)), hcq.open("cpu") as device:
+        flag, source, out, other = (device.alloc(BYTES, SHARED) for _ in range(4))
+        for buffer in (flag, source, out, other):
+            buffer.host()[:] = bytes(BYTES)
+        queue, copies, gate = device.compute, device.copies[0], device.signal(host_set=True)
+        blocked = queue.submit(queue.record().wait(gate, 1).copy(out, source))
+        copies.submit(copies.record().copy(other, flag)).wait(timeout_s=HANG_S)
+        assert other.host()[0] == 0
+        gate.value = 1
+        blocked.wait(timeout_s=HANG_S)
+        later = queue.submit(queue.record().wait_memory(flag, 3).fill(out, 7))
+        flag.host().cast("Q")[0] = 3
+        later.wait(timeout_s=HANG_S)
+        assert out.host()[0] == 7
+    assert main(["replay", str(file)]) == 0
+
+
 def test_a_forked_child_writes_a_capture_of_its_own(tmp_path: Path):
     file = tmp_path / "run.jsonl"
     program = (

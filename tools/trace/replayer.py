@@ -98,7 +98,7 @@ class Replay:
         kind = record["t"]
         if kind == "memory":
             if not record["held"]:
-                self._sync()
+                self._await(record)
             data = unpack(record["bytes"])
             self._buffer(record["buffer"]).host()[: len(data)] = data
         elif kind == "set":
@@ -107,7 +107,7 @@ class Replay:
         elif kind == "submit" and record["n"] not in self._dropped:
             return self._submit(record)
         elif kind == "seen":
-            self._sync()
+            self._await(record)
             self.outcome.compared += 1
             buffer = self._buffer(record["buffer"])
             if digest(buffer.host()) != record["digest"]:
@@ -118,9 +118,11 @@ class Replay:
             self._buffers.pop(record["buffer"]).close()
         return True
 
-    def _sync(self) -> None:
-        for device in self._devices.values():
-            device.sync(timeout_s=TIMEOUT_S)
+    def _await(self, record: Record) -> None:
+        """Wait for what was done then: later work may wait for the host. In old captures: for all."""
+        done = [self._symbols.reached(*one) for one in record["done"]] if "done" in record else self._points
+        for point in [self._points[number] for number in done if number in self._points]:
+            point.wait(timeout_s=TIMEOUT_S)
 
     def _submit(self, record: Record) -> bool:
         device = self._device(record["device"])

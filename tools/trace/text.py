@@ -7,7 +7,8 @@ Not here: the decoders of packets (`drivers.nv.decode`, `drivers.amd.decode`, `d
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd import decode as amd
@@ -58,6 +59,12 @@ class Symbols:
         raised = self.raised.get(signal, [])
         at = bisect_left(raised, (value, 0))
         return raised[at][1] if at < len(raised) else None
+
+    def reached(self, signal: int, value: int) -> int | None:
+        """Return the last submission that is done when a signal has this value, or None."""
+        raised = self.raised.get(signal, [])
+        at = bisect_right(raised, (value, inf))
+        return raised[at - 1][1] if at else None
 
     def pointer(self, pointer: Any) -> str:
         """Return a pointer as "#buffer+offset 'label'"."""

@@ -146,7 +146,7 @@ METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
 
 SEM_ADDRESS_BITS: Final = 40
 """Up to Ada, host semaphores must lie below 2 to this power; engines have wider addresses."""
-SEM_SIGNAL_BITS: Final = 63
+SIGNAL_BITS: Final = 63
 """Bits of a signal: ACQ_CIRC_GEQ compares 64 bits circularly, right for values less than 2^63 apart."""
 SEMAPHORE_RECORD_BYTES: Final = 16
 """Size of a release with a timestamp."""
