@@ -237,11 +237,8 @@ def test_numbers_that_do_not_fit_are_refused():
                 queue.submit(queue.record().write(out, 1 << 32))
             with pytest.raises(UsageError, match="32 bits of a signal"):
                 queue.submit(queue.record().wait(device.signal(host_set=True), 1 << 32))
-        with pytest.raises(UsageError, match="32 bits"):
-            device.copies[0].submit(device.copies[0].record().signal(device.signal(), 1 << 32))
-        signal = device.signal()
-        device.compute.submit(device.compute.record().signal(signal, 5 << 32)).wait(timeout_s=HANG_S)
-        assert signal.value == 5 << 32
+            with pytest.raises(UsageError, match="32 bits"):
+                queue.submit(queue.record().signal(device.signal(), 1 << 32))
 
 
 def encoded(encoder: Any, *commands: Command) -> PushBuffer:
