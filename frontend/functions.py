@@ -265,7 +265,9 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = No
 
 def result_type(a: Any, b: Any) -> DType:
     """Return the dtype of an operation on two tensors, or on a tensor and a number."""
-    return (a + b).dtype if isinstance(a, Tensor) or isinstance(b, Tensor) else (Tensor(a) + Tensor(b)).dtype
+    first, second = [v.reshape(-1)[:1] if isinstance(v, Tensor) and v.ndim else v for v in (a, b)]
+    any_tensor = isinstance(a, Tensor) or isinstance(b, Tensor)
+    return (first + second if any_tensor else Tensor(a) + Tensor(b)).dtype
 
 
 def promote_types(a: Any, b: Any) -> DType:

@@ -373,11 +373,14 @@ def backward(
 
     Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or does not
     depend on a tensor with requires_grad, and for a `gradient` of another shape or dtype. Raises
-    `UsageTypeError` for a flag that is no bool. No `.grad` is changed by a call that raises.
+    `UsageTypeError` for a flag that is no bool and an input that is no tensor. No `.grad` is changed by a
+    call that raises.
     """
     if retain_graph is not None:
         flag(retain_graph, "backward, retain_graph")
     kept = flag(create_graph, "backward, create_graph")
+    for t in () if inputs is None else inputs if isinstance(inputs, (list, tuple)) else (inputs,):
+        tensor(t, "backward, inputs", self)
     with LOCK:
         changed_ones = _add_gradients(self, gradient, kept=kept, inputs=inputs)
     for call in tuple(AFTER_BACKWARD):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from frontend.arguments.aliases import accepts_aliases, answer_module
 from frontend.nn import pools
 from frontend.nn.checks import layer_input
-from frontend.nn.functions import CosineSimilarity, PairwiseDistance
+from frontend.nn.functions import CosineSimilarity, PairwiseDistance, log_softmax, softmax, softmin
 from frontend.nn.layers import looked_up
 from frontend.nn.losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy,
@@ -42,18 +42,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "margin_ranking_loss",
-    "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "poisson_nll_loss",
-    "smooth_l1_loss", "soft_margin_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss",
+    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "log_softmax",
+    "margin_ranking_loss", "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss",
+    "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
 METHODS: Final = frozenset({
     *("avg_pool2d", "celu", "conv2d", "conv_transpose2d", "elu", "gelu", "glu", "hardshrink", "hardsigmoid"),
-    *("hardswish", "hardtanh", "interpolate", "leaky_relu", "log_softmax"),
+    *("hardswish", "hardtanh", "interpolate", "leaky_relu"),
     *("logsigmoid", "max_pool2d", "max_unpool2d", "mish", "normalize", "one_hot", "prelu"),
     *("relu", "relu6", "scaled_dot_product_attention", "selu", "sigmoid", "silu"),
     *("celu_", "elu_", "hardtanh_", "leaky_relu_", "relu_", "selu_", "threshold_"),
-    *("softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
+    *("softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold"),
 })  # fmt: skip
 """Names of methods that have the arguments and the meaning of PyTorch's functions."""
 LAYERS: Final[dict[str, type[Any]]] = {

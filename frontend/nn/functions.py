@@ -9,9 +9,11 @@ Not here: dropout and layers with weights (`layers`), pools and padding (`pools`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import broadcast, sizes, whole
 from frontend.arguments.conversion import number, shown, switch
 from frontend.nn.checks import layer_input, reduced_as_before
@@ -112,6 +114,19 @@ def layer_of(name: str, method: Any, *, shown_as: str = "{name}={value!r}", **se
     return type(name, bases, {**fields, "__doc__": text, "__module__": __name__})
 
 
+def _over_classes(name: str) -> Callable[..., Tensor]:
+    """Return a method as a function whose axis may be None: 0 for 0, 1 or 3 axes, else 1, as in PyTorch."""
+
+    def function(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
+        x = layer_input(name, input)
+        axis = (0 if x.ndim in {0, 1, 3} else 1) if dim is None else dim
+        found: Tensor = getattr(x, name)(axis, dtype=dtype)
+        return found
+
+    function.__name__, function.__doc__ = name, f"Return `Tensor.{name}`; without `dim` over PyTorch's axis."
+    return accepts_aliases(function)
+
+
 ReLU = layer_of("ReLU", "relu", inplace=False)
 ReLU6 = layer_of("ReLU6", "relu6", inplace=False)
 LeakyReLU = layer_of("LeakyReLU", "leaky_relu", negative_slope=0.01, inplace=False)
@@ -131,9 +146,10 @@ Hardshrink = layer_of("Hardshrink", "hardshrink", shown_as="{value!r}", lambd=0.
 Softshrink = layer_of("Softshrink", "softshrink", shown_as="{value!r}", lambd=0.5)
 Tanhshrink = layer_of("Tanhshrink", "tanhshrink")
 GLU = layer_of("GLU", "glu", dim=-1)
-Softmax = layer_of("Softmax", "softmax", dim=-1)
-Softmin = layer_of("Softmin", "softmin", dim=-1)
-LogSoftmax = layer_of("LogSoftmax", "log_softmax", dim=-1)
+softmax, softmin, log_softmax = [_over_classes(name) for name in ("softmax", "softmin", "log_softmax")]
+Softmax = layer_of("Softmax", softmax, dim=None)
+Softmin = layer_of("Softmin", softmin, dim=None)
+LogSoftmax = layer_of("LogSoftmax", log_softmax, dim=None)
 Flatten = layer_of("Flatten", "flatten", start_dim=1, end_dim=-1)
 OLD: Final[dict[str, Any]] = {"size_average": None, "reduce": None, "reduction": "mean"}
 """Settings of most losses, in PyTorch's order; see `reduced_as_before`."""
