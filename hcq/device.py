@@ -632,11 +632,10 @@ class Device:
         stuck = unwritten = ""
         if not self.closed:
             met = isinstance(self.refusal, FaultRefusal) and self.refusal.raised
-            for queue in self.queues:
-                with queue.lock:  # a concurrent submission finishes first
-                    queue.refusal = queue.refusal or refusal
+            unsent = [text for queue in self.queues if (text := queue.shut(refusal, timeout_s))]
             clock = IdleTime().read if self.emulated else time.monotonic
             stuck = drain(self.queues, lambda: self.report, timeout_s, clock)
+            stuck = unsent[0] if stuck and unsent else stuck
             if not met and isinstance(self.refusal, FaultRefusal) and not self.refusal.collected:
                 self._unmet = self.report
             unwritten = self._write_reports()

@@ -26,7 +26,7 @@ from hcq.callbacks import WAITER
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect
 from hcq.config import config
-from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, refuse_copy
+from hcq.errors import HcqError, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError, refuse_copy
 from hcq.faults.messages import room_text
 from hcq.faults.polling import poll_lost
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing, write_values
@@ -515,6 +515,21 @@ class Queue:
                     self._flush()
                 last = timeline.last
         return last
+
+    def shut(self, refusal: Refusal, timeout_s: float) -> str:
+        """Send the prepended commands, and refuse all later ones; return why they could not be sent, or "".
+
+        A concurrent submission finishes first. `timeout_s`: of a wait for room, in seconds.
+        """
+        with self.lock:
+            unsent = ""
+            try:
+                if self.prepended.commands and self.refusal is None:
+                    self._send([], None, (), timeout_s)
+            except HcqError as error:
+                unsent = str(error)
+            self.refusal = self.refusal or refusal
+        return unsent
 
     def cover(self, point: Point) -> None:
         """Ensure that a point of this queue will be reached even if its submission was interrupted.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
 from hcq.errors import DeviceFault, UsageError
 from hcq.graph import Graph
 from hcq.registry import wrap
@@ -70,6 +71,16 @@ def test_the_end_of_a_queue_covers_what_is_pending(either: Device):
     prepend(either, a, 10)
     either.sync(timeout_s=HANG_S)
     assert words(a) == [10]
+
+
+def test_closing_a_device_sends_what_is_pending(either: Device):
+    words, before = bytearray(8), submits(either)
+    with hcq.open("cpu") as cpu:
+        prepend(cpu, cpu.host_buffer(memoryview(words)), 7)
+        either.compute.prepend(either.compute.record(), after=[cpu.compute.end()])
+    prepend(either, either.alloc(4), 9)
+    either.close()  # warns of nothing
+    assert (words[0], submits(either)) == (7, before + 1)
 
 
 def test_a_wait_is_carried_and_the_newest_of_a_queue_is_enough(either: Device, fake: FakeDevice):
