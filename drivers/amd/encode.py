@@ -256,9 +256,14 @@ def comparable(value: int) -> int:
 
 
 def number_words(value: Word, bits: int) -> packets.Words:
-    """Return the dwords of a number of `bits` bits, low first; zeros for one that is not known."""
+    """Return the dwords of a number of `bits` bits, low first; zeros for one that is not known.
+
+    Raises `UsageError` if the number does not fit, as a signed or an unsigned number.
+    """
     if not isinstance(value, int):
         return (0,) * (bits // 32)
+    if not -(1 << bits - 1) <= value < 1 << bits:
+        raise UsageError(f"{value:#x} does not fit the {bits} bits of a write")
     return tuple(value >> shift & _LOW for shift in range(0, bits, 32))
 
 

@@ -24,7 +24,6 @@ from hcq.pushbuffer import PushBuffer
 
 Words = tuple[int, ...]
 _LOW: Final = 0xFFFF_FFFF
-_ALL: Final = 0xFFFF_FFFF
 _V5: Final = 5
 _V6: Final = 6
 _PADDING: Final = tuple((sdma.NOP_WORD,) * count for count in range(sdma.ALIGN_WORDS))
@@ -104,7 +103,7 @@ class SdmaEncoder:
             ADDRESS_LO=va & _LOW,
             ADDRESS_HI=va >> 32,
             REFERENCE=value,
-            MASK=_ALL,
+            MASK=_LOW,
             INTERVAL=sdma.POLL_INTERVAL,
             RETRY=sdma.POLL_FOREVER,
         )

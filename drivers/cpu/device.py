@@ -24,13 +24,7 @@ from drivers.cpu.program import CpuProgram
 from drivers.cpu.ring import CpuRing
 from drivers.kernel import MADV_HUGEPAGE, PAGE, unmap_last, view_at
 from hcq.driver import Allocation, BufferSpec, DeviceInfo, DriverDevice, QueueKind
-from hcq.errors import (
-    DriverError,
-    OutOfMemoryError,
-    UnsupportedError,
-    UsageError,
-    size_text,
-)
+from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError, UsageError, size_text
 from hcq.hostpool import file_size, memory_file
 from hcq.profile import Clock
 

@@ -275,6 +275,8 @@ class NvEncoder:
     def _write(self, command: neutral.Write, out: PushBuffer) -> None:
         dst, value = neutral.address(command.dst), command.value
         wide = command.bits == 64
+        if isinstance(value, int) and not -(1 << command.bits - 1) <= value < 1 << command.bits:
+            raise UsageError(f"{value:#x} does not fit the {command.bits} bits of a write")
         if self.kind is QueueKind.COMPUTE:
             at = len(out.words)
             execute = push.RELEASE_WFI if wide else push.RELEASE_WFI_32
