@@ -213,6 +213,12 @@ class WaitMemory(Command):
         return int(src.va)
 
 
+def limit(wait: Wait | WaitMemory, bits: int) -> None:
+    """Limit the values of a signal that the host sets to what a queue compares. Raises as `Signal.check`."""
+    if wait.__class__ is Wait and wait.signal.host_set:
+        wait.signal.limit(bits)
+
+
 @dataclass(slots=True)
 class SetSignal(Command):
     """Store `value` to the slot at `signal.va` once all earlier commands are complete and visible to all."""

@@ -24,13 +24,10 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 from hcq.tables import html_text
-
-if TYPE_CHECKING:
-    from hcq.device import Device
 
 
 @dataclass(slots=True)
@@ -284,7 +281,29 @@ class Counters:
         return html_text(self.table())
 
 
-def begin(device: Device, target: str) -> tuple[Counters, str] | None:
+class Counts(Protocol):
+    """The part of a driver's device that counts; `hcq.driver.DriverDevice` implements it."""
+
+    def count(self, into: Counters | None) -> Counters | None:
+        """Count into `into` from now on, None: not at all; return the object that was counted into before."""
+
+
+class Countable(Protocol):
+    """The part of a device that `counting` uses; `hcq.device.Device` implements it."""
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+
+    @property
+    def driver(self) -> Counts:
+        """The driver's side of the device."""
+
+    def sync(self) -> None:
+        """Wait for all work."""
+
+
+def begin(device: Countable, target: str) -> tuple[Counters, str] | None:
     """Count all kernels of a device from now on; return (their counts, `target`).
 
     `target` is the setting HCQ_COUNTERS, which the device needs when it closes. The result is None, after a
@@ -301,7 +320,7 @@ def begin(device: Device, target: str) -> tuple[Counters, str] | None:
 
 
 @contextmanager
-def counting(device: Device) -> Iterator[Counters]:
+def counting(device: Countable) -> Iterator[Counters]:
     """Count the kernels that a device runs inside a `with` block.
 
     It waits for the device's work before and after the block. Counted kernels are translated anew and run

@@ -313,7 +313,7 @@ class Device:
             raise self.refusal()
         if not shared:
             signal = Signal(self, value, host_set=host_set, label=label)
-            _check_comparable(signal, value)
+            signal.limit(self.info.limits.get("signal_bits", 64))
             return signal
         if value:
             raise UsageError(f"signal {label!r}: a shared one starts at 0, seen {value!r}")
@@ -490,11 +490,11 @@ class Device:
     def host_sets(self, signal: Signal, value: int) -> None:
         """Record for the validation layer that the host sets a signal to `value` next.
 
-        Raises `UsageError` in a forked child, and for a value that queues of an open device cannot compare.
+        Raises `UsageError` in a forked child, and as `Signal.check` does.
         """
         if self.inherited and self.refusal is not None:
             raise self.refusal()
-        _check_comparable(signal, value)
+        signal.check(value)
         if self.watch is not None:
             self.watch.host_sets(signal, value)
 
@@ -699,14 +699,3 @@ class Device:
             self._shut(CLOSE_S)
             if self._unmet is not None:
                 warnings.warn(str(self._unmet), FaultWarning, stacklevel=2)
-
-
-def _check_comparable(signal: Signal, value: int) -> None:
-    """Raise `UsageError` for a value that queues of an open device would compare wrongly."""
-    for device in open_devices() if value >> 31 else ():
-        bits = device.info.limits.get("signal_bits", 64)
-        if value >> bits:
-            raise UsageError(
-                f"{value:#x} is beyond the {bits} bits of {signal!r} that queues of {device.name} compare\n"
-                "hint: count in smaller steps, or take a new signal"
-            )

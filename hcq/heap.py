@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from hcq.driver import DriverDevice
     from hcq.signal import Point, Signal
 
 CHUNK_BYTES = 2 << 20
@@ -33,6 +32,16 @@ LARGE_BYTES = 1 << 20
 _FLAGS = ("host_visible", "coherent", "upload", "executable", "shared")
 _SIZES_KEPT = 4096
 """The most requested sizes whose free list is cached."""
+
+
+class PageSource(Protocol):
+    """The source of whole pages: a `DriverDevice`."""
+
+    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+        """Allocate at least `size` bytes (page-rounded). Raises `OutOfMemoryError`."""
+
+    def free(self, allocation: Allocation, *, keep_host: bool = False) -> None:
+        """Free an allocation that no work uses any more; see `hcq.driver.DriverDevice.free`."""
 
 
 class Block:
@@ -152,7 +161,7 @@ class Pool:
 
     def __init__(
         self,
-        driver: DriverDevice,
+        driver: PageSource,
         spec: BufferSpec,
         lock: AbstractContextManager[bool],
         reclaim: Callable[[int], bool],
@@ -302,7 +311,7 @@ class Heap:
 
     def __init__(
         self,
-        driver: DriverDevice,
+        driver: PageSource,
         *,
         reclaim: Callable[[int], bool],
         deferred: Callable[[], None],

@@ -11,12 +11,9 @@ import mmap
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    from hcq.driver import DriverDevice
 
 CHUNK_BYTES = 1 << 16
 """Bytes by which a pool grows."""
@@ -60,6 +57,19 @@ def file_size(fd: int) -> int:
     )
 
 
+class HostMapping(Protocol):
+    """The part of a device that pools use; `hcq.driver.DriverDevice` implements it."""
+
+    def map_host(self, va: int, size: int) -> None:
+        """Map host memory [va, va + size) into the device at the same address."""
+
+    def unmap_host(self, va: int, size: int) -> None:
+        """Undo `map_host`."""
+
+    def signal_written(self, va: int) -> None:
+        """Wake the device's waiters for the slot at `va`, which the host wrote."""
+
+
 class HostPool:
     """Slots of `slot_bytes` bytes, zeroed when taken. Freed slots are reused; their memory stays mapped.
 
@@ -78,7 +88,7 @@ class HostPool:
         """(memory, its address) of each chunk."""
         self._shared: dict[int, weakref.ref[memoryview]] = {}
         """Address of each shared chunk -> its elements, which its signal refers to."""
-        self._attached: list[DriverDevice] = []
+        self._attached: list[HostMapping] = []
 
     def take(self) -> Slot:
         """Return a zeroed slot. Raises the error of `map_host` if a device cannot map a new chunk."""
@@ -93,7 +103,7 @@ class HostPool:
                 words[index + i] = 0
             return slot
 
-    def attach(self, device: DriverDevice) -> None:
+    def attach(self, device: HostMapping) -> None:
         """Map the pool, now and as it grows, into a device. A failure maps nothing."""
         with self._lock:
             self._unmap_unused()
@@ -108,11 +118,11 @@ class HostPool:
                 raise
             self._attached.append(device)
 
-    def devices(self) -> tuple[DriverDevice, ...]:
+    def devices(self) -> tuple[HostMapping, ...]:
         """Return the attached devices."""
         return tuple(self._attached)
 
-    def detach(self, device: DriverDevice) -> None:
+    def detach(self, device: HostMapping) -> None:
         """Undo `attach`. Does nothing for a device that is not attached."""
         with self._lock:
             if device not in self._attached:
@@ -164,7 +174,7 @@ class HostPool:
         # Shared, as a fork must not copy pages that a device has pinned.
         chunk = mmap.mmap(fd, size)
         va = ctypes.addressof(ctypes.c_char.from_buffer(chunk))
-        mapped: list[DriverDevice] = []
+        mapped: list[HostMapping] = []
         try:
             for device in self._attached:
                 device.map_host(va, size)

@@ -16,7 +16,7 @@ import os
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hcq.callbacks import WAITER
 from hcq.errors import HcqError, SignalTimeout, UsageError, UsageTypeError, refuse_copy
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Future
 
-    from hcq.device import Device
 
 Refusal: TypeAlias = "Callable[[], HcqError]"
 """An error factory: returns the exception that a refused call raises."""
@@ -57,6 +56,34 @@ def check_timeout(timeout_s: float | None) -> None:
     raise UsageTypeError(f"timeout_s: wanted seconds, as a number, or None for no limit, seen {timeout_s!r}")
 
 
+class Waiter(Protocol):
+    """The part of a device that signals use; `hcq.device.Device` implements it."""
+
+    def wait_slot(self, va: int, value: int, timeout_s: float) -> bool:
+        """Sleep until the slot is >= `value`, or `timeout_s` seconds; return whether it is.
+
+        May return early.
+        """
+
+    def poll_faults(self, signal: Signal, value: int, *, timed: bool) -> None:
+        """Raise when a wait for `signal` cannot end, because a device faulted or is closed."""
+
+    def wait_ended(self) -> None:
+        """Record for the validation layer that this thread has stopped waiting."""
+
+    def host_observed(self, signal: Signal, value: int) -> None:
+        """Record for the validation layer that the host observed the slot at `value`."""
+
+    def host_sets(self, signal: Signal, value: int) -> None:
+        """Record for the validation layer that the host sets the signal to `value` next."""
+
+    def raise_overrun(self, signal: Signal) -> None:
+        """Raise `DeviceFault`: the value exceeds `Signal.issued`, so no submission set it."""
+
+    def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
+        """Return the message of `SignalTimeout`, with the blocked operation of each queue."""
+
+
 class Signal:
     """A 64-bit value that queues and the host set and wait for. Made by `Device.signal`.
 
@@ -75,6 +102,7 @@ class Signal:
         "_index",
         "_words",
         "base",
+        "bits",
         "device",
         "file",
         "host_set",
@@ -85,7 +113,7 @@ class Signal:
 
     def __init__(
         self,
-        device: Device,
+        device: Waiter,
         value: int = 0,
         *,
         host_set: bool = False,
@@ -108,6 +136,8 @@ class Signal:
         self._words, self._index, self.va, _ = slot
         self.base = base
         """Value minus slot contents. A timeline that takes a fresh slot continues counting with it."""
+        self.bits = 64
+        """The bits that queues which wait for it compare, at least; no value has more."""
         self.device = device
         self.host_set = host_set
         self.label = label
@@ -124,9 +154,9 @@ class Signal:
     def value(self, value: int) -> None:
         """The value that the signal has reached; setting it is for signals with `host_set=True`.
 
-        Setting raises `UsageError` for a value below the current one or beyond the bits that queues of an
-        open device compare (`DeviceInfo.limits`, "signal_bits"), without `host_set=True`, and in a forked
-        child; `UsageTypeError` for a value that is no int.
+        Setting raises `UsageError` for a value below the current one or beyond the bits that queues of its
+        device, or that wait for it, compare (`DeviceInfo.limits`, "signal_bits"), without `host_set=True`,
+        and in a forked child; `UsageTypeError` for a value that is no int.
         """
         if not isinstance(value, int):
             raise UsageTypeError(f"{self!r}: wanted an int as its value, seen {value!r}")
@@ -139,6 +169,20 @@ class Signal:
         self.device.host_sets(self, value)
         self._words[self._index] = value - self.base
         SIGNALS.written(self.va)
+
+    def check(self, value: int, bits: int = 64) -> None:
+        """Raise `UsageError` for a value that a queue, which compares so many bits, would compare wrongly."""
+        bits = min(bits, self.bits)
+        if value >> bits:
+            raise UsageError(
+                f"{value:#x} is beyond the {bits} bits of {self!r} that queues compare\n"
+                "hint: count in smaller steps, or take a new signal"
+            )
+
+    def limit(self, bits: int) -> None:
+        """Limit its values to the bits that a queue which waits for it compares. Raises as `check`."""
+        self.check(self.value, bits)
+        self.bits = min(self.bits, bits)
 
     def export(self) -> int:
         """Return a descriptor of the signal, for `Device.import_signal` of another process.
@@ -333,7 +377,7 @@ class Timeline:
 
     __slots__ = ("device", "label", "last", "signal", "value")
 
-    def __init__(self, device: Device, *, label: str = "", start: int = 0) -> None:
+    def __init__(self, device: Waiter, *, label: str = "", start: int = 0) -> None:
         self.device = device
         self.label = label
         self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)

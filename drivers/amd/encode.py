@@ -124,6 +124,7 @@ class Pm4Encoder:
 
     def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
         value = command.value
+        neutral.limit(command, 32)
         if isinstance(value, int):
             out.words += self.words.wait(command.signal.va, comparable(value))
         else:

@@ -139,6 +139,7 @@ class SdmaEncoder:
 
     def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
         value = command.value
+        neutral.limit(command, 32)
         if isinstance(value, int):
             out.words += self.poll(command.signal.va, comparable(value))
             return

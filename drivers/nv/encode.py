@@ -134,6 +134,7 @@ class NvEncoder:
             out.patch_word(at + 4, value >> 32, width=bits - 32)
 
     def _wait(self, command: neutral.Wait | neutral.WaitMemory, out: PushBuffer) -> None:
+        neutral.limit(command, SIGNAL_BITS)
         self._semaphore(out, command.signal.va, command.value, push.ACQUIRE, SIGNAL_BITS)
 
     def _signal(self, command: neutral.SetSignal, out: PushBuffer) -> None:

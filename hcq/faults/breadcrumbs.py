@@ -13,12 +13,10 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from hcq.commands import Command, SetSignal
-from hcq.signal import Point, Timeline
+from hcq.signal import Point, Timeline, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from hcq.device import Device
 
 
 class Crumb(NamedTuple):
@@ -36,7 +34,7 @@ class Crumb(NamedTuple):
 class Breadcrumbs:
     """The breadcrumbs of one queue. The queue's lock is held, except in `last` and `first`."""
 
-    def __init__(self, device: Device, label: str) -> None:
+    def __init__(self, device: Waiter, label: str) -> None:
         self._device, self._label = device, label
         self.restart()
 

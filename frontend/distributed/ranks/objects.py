@@ -1,7 +1,9 @@
 """Collectives of Python objects between the processes of a group, under PyTorch's names. They are pickled.
 
-Not here: tensors, and what `group`, `src` and `dst` are (`collectives`). Every function raises
-`ProcessGroupError`, and `UsageError` for lists of another length.
+Groups and ranks are given as for tensors. Every function raises `ProcessGroupError`, and `UsageError` for
+lists of another length.
+
+Not here: tensors (`collectives`).
 """
 
 from __future__ import annotations
