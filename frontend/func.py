@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from frontend.arguments.checks import axis_of
 from frontend.arguments.conversion import flag, shown
+from frontend.arguments.settings import choice
 from frontend.autograd.gradients import grad as gradients
 from frontend.evaluation.history import has_history
 from frontend.evaluation.realize import realize_many
@@ -244,8 +245,7 @@ def vmap(
     Raises `UsageError` for axes that do not fit, different lengths, no axis at all, and for the `randomness`
     "same".
     """
-    if randomness not in {"different", "error"}:
-        raise UsageError(f"vmap, randomness: wanted different, saw {randomness!r}; draw equal ones outside")
+    choice("vmap, randomness", randomness, ("different", "error"))
 
     def call(*args: Any, **names: Any) -> Any:
         given = list(args)
@@ -311,6 +311,8 @@ def functional_call(
     """
     given = parameter_and_buffer_dicts
     every = [given] if isinstance(given, Mapping) else given
+    if not isinstance(every, (list, tuple)) or not all(isinstance(one, Mapping) for one in every):
+        raise UsageTypeError(f"functional_call: wanted tensors by name, saw {shown(given)}")
     values = {name: tensor for one in every for name, tensor in one.items()}
     named = every_tensor(module)
     if strict and (lacking := named.keys() - values.keys()):

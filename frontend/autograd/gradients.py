@@ -55,6 +55,8 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
         tensor(t, "grad, inputs", outs[0])
     if flag(is_grads_batched, "grad, is_grads_batched") and grad_outputs is not None:
         rest = (retain_graph, create_graph, only_inputs, allow_unused, False, materialize_grads)
+        for seed in seeds:
+            tensor(outs[0] if seed is None else seed, "grad, grad_outputs", outs[0])
         count = min([len(s) for s in seeds if s is not None], default=0)
         each = [[None if s is None else s[i] for s in seeds] for i in range(count)]
         columns = [list(c) for c in zip(*[grad(outs, targets, row, *rest) for row in each], strict=True)]

@@ -31,7 +31,10 @@ def _module(owner: Module, value: Any) -> Any:
 
 
 class Items(Module, list[Any]):
-    """A module that is a list; as a module it equals itself alone, and is a key of dictionaries."""
+    """A module that is a list; as a module it equals itself alone, and is a key of dictionaries.
+
+    Raises `UsageTypeError` for what cannot be iterated over.
+    """
 
     __eq__, __ne__ = object.__eq__, object.__ne__
     __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
@@ -39,7 +42,10 @@ class Items(Module, list[Any]):
     """Whether a module that is set as an attribute is a new item."""
 
     def __init__(self, modules: Iterable[Any] | None = None) -> None:
-        super().__init__([self._item(v) for v in modules or ()])
+        found: Any = () if modules is None else modules
+        if not hasattr(found, "__iter__"):
+            raise UsageTypeError(f"{type(self).__name__}: wanted a list, saw {shown(modules)}")
+        super().__init__([self._item(v) for v in found])
 
     def _item(self, value: Any) -> Any:
         return _module(self, value)
@@ -272,8 +278,13 @@ class Named(Module, dict[str, Any]):
             del self[name]
 
     def update(self, items: Any = (), **names: Any) -> None:  # type: ignore[override]  # one for all forms
-        """Set items by name, of a mapping or of pairs."""
-        for name, value in dict(items, **names).items():
+        """Set items by name, of a mapping or of pairs. Raises `UsageTypeError` for neither."""
+        try:
+            found = dict(items, **names)
+        except (TypeError, ValueError):
+            what = f"{type(self).__name__}: wanted items by name, saw {shown(items)}"
+            raise UsageTypeError(what) from None
+        for name, value in found.items():
             self[name] = value
 
     def __ior__(self, items: Any) -> Self:  # type: ignore[misc, override]  # as above

@@ -15,7 +15,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from frontend.arguments.checks import whole
-from frontend.arguments.conversion import number, switch
+from frontend.arguments.conversion import number, shown, switch
 from frontend.arguments.settings import number_within
 from frontend.evaluation.gradient_state import listed
 from frontend.evaluation.modes import exact, lowered, mixed
@@ -141,6 +141,8 @@ class Embedding(Module):
             if not -size <= whole(padding_idx, "Embedding, padding_idx") < size:
                 raise UsageError(f"Embedding, padding_idx: wanted one of {size} rows, saw {padding_idx}")
             self.padding_idx = padding_idx % size
+        if _weight is not None and not isinstance(_weight, Tensor):
+            raise UsageTypeError(f"Embedding, _weight: wanted a tensor, saw {shown(_weight)}")
         if _weight is not None and tuple(_weight.shape) != (size, columns):
             raise UsageError(f"Embedding, _weight: wanted {(size, columns)}, saw the shape {_weight.shape}")
         self.weight = self._drawn() if _weight is None else listed(_weight.detach())

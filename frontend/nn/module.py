@@ -79,10 +79,18 @@ class Listed(list[Any]):
         return next(self._rest)
 
 
+def _given(value: Any, kind: type, what: str) -> Any:
+    """Return an argument. Raises `UsageTypeError` for one of another class."""
+    if not isinstance(value, kind):
+        raise UsageTypeError(f"{what}: wanted a {kind.__name__}, saw {shown(value)}")
+    return value
+
+
 def _named(found: list[tuple[str, Tensor]], prefix: str, *, once: bool) -> list[tuple[str, Tensor]]:
     """Return (name, tensor) with a prefix and a dot before the names; `once`: each by its first name."""
     every: dict[Any, tuple[str, Tensor]] = {}
     flag(once, "remove_duplicate")
+    _given(prefix, str, "prefix")
     for name, t in found:
         every.setdefault(id(t) if once else name, (f"{prefix}.{name}" if prefix else name, t))
     return Listed(every.values())
@@ -201,7 +209,9 @@ class Module(Hooked):
         Without `remove_duplicate` each is yielded under all its names. Modules in `memo` are left out, and
         what is yielded is added to it. Names begin with `prefix`.
         """
-        memo, seen = set() if memo is None else memo, set[int]()
+        memo, seen = set() if memo is None else _given(memo, set, "named_modules, memo"), set[int]()
+        flag(remove_duplicate, "named_modules, remove_duplicate")
+        _given(prefix, str, "named_modules, prefix")
         waiting: list[tuple[str, Any]] = [(prefix, self)]
         while waiting:
             name, value = waiting.pop()
@@ -307,7 +317,7 @@ class Module(Hooked):
         """Count a tensor that was set among the buffers."""
         self.__dict__.get(BUFFERS, set()).add(name)
         self.__dict__.get(PLAIN, set()).discard(name)
-        if BUFFERS not in self.__dict__ and value is not None:
+        if BUFFERS not in self.__dict__ and isinstance(value, Tensor):
             value.requires_grad = False
 
     @property
@@ -317,7 +327,7 @@ class Module(Hooked):
 
     def get_submodule(self, target: str) -> Module:
         """Return the module of a dotted name, "" for this one. Raises `UsageError` if there is none."""
-        found = dict(self.named_modules()).get(target)
+        found = dict(self.named_modules()).get(_given(target, str, "get_submodule"))
         if found is None:
             raise UsageError(f"{type(self).__name__} has no module {target!r}; print it to see their names")
         return found
@@ -335,7 +345,7 @@ class Module(Hooked):
 
         Raises `UsageError` where its owner, or with `strict` the module, is missing.
         """
-        owner, _, name = target.rpartition(".")
+        owner, _, name = _given(target, str, "set_submodule, target").rpartition(".")
         if flag(strict, "set_submodule, strict"):
             self.get_submodule(target)
         if not name:
@@ -344,7 +354,7 @@ class Module(Hooked):
         setattr(self.get_submodule(owner), name, module)
 
     def _tensor_of(self, target: str, what: str, known: list[Tensor]) -> Tensor:
-        owner, _, name = target.rpartition(".")
+        owner, _, name = _given(target, str, f"get_{what}").rpartition(".")
         found = dict(parts_of(self.get_submodule(owner))).get(name)
         if not any(found is t for t in known):
             raise UsageError(f"{type(self).__name__} has no {what} {target!r}; print it to see its modules")
@@ -379,9 +389,10 @@ class Module(Hooked):
         returns as "_extra_state".
         """
         flag(keep_vars, "state_dict, keep_vars")
+        _given(prefix, str, "state_dict, prefix")
         found: dict[str, Any] = state.get_state_dict(self, prefix.removesuffix("."))
         if destination is not None:
-            destination.update(found)
+            _given(destination, dict, "state_dict, destination").update(found)
             found = destination
         return hooked_states.saved(self, found, prefix, keep_vars) if STATEFUL[0] else found
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from frontend.arguments.aliases import answer_module
 from frontend.arguments.conversion import flag
+from frontend.arguments.settings import choice
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -138,8 +139,7 @@ def pad_sequence(
     sequences. Raises `UsageError` for no sequences, for one without axes, for other axes that differ, and
     for another side.
     """
-    if padding_side not in {"left", "right"}:
-        raise UsageError(f"pad_sequence, padding_side: wanted left or right, saw {padding_side!r}")
+    choice("pad_sequence, padding_side", padding_side, ("left", "right"))
     every = list(sequences)
     if not every or any(t.ndim < 1 or t.shape[1:] != every[0].shape[1:] for t in every):
         raise UsageError("pad_sequence: wanted sequences whose axes agree but for the first")
