@@ -209,7 +209,8 @@ class WaitMemory(Command):
             raise UsageError(f"wait for {src!r}: wanted coherent memory, hcq.BufferSpec(coherent=True)")
         ends = [self.value] if isinstance(self.value, int) else as_expr(self.value).range()
         if not 0 <= min(ends) <= max(ends) < 1 << 31:
-            raise UsageError(f"wait for {src!r}: wanted a value of 31 bits, as of Param, seen {self.value}")
+            text = f"wanted a value of 31 bits, seen {self.value}"
+            raise UsageError(f"wait for {src!r}: {text}\nhint: a parameter needs Param(name, bits=31)")
         return int(src.va)
 
 

@@ -45,7 +45,7 @@ def test_waits_for_memory_that_cannot_work_are_refused(lab: Lab) -> None:
         (words.view(8, 4), 1, "has 4 bytes, 8 were"),
         (words, 1 << 31, "31 bits"),
         (hcq.Param("p"), 1, "cannot be left open"),
-        (words, hcq.Param("n"), "31 bits, as of Param"),
+        (words, hcq.Param("n"), r"31 bits, .*\nhint: a parameter needs Param\(name, bits=31\)"),
         (words, hcq.Param("n", bits=31) + 1, "31 bits"),
     ):
         with pytest.raises(hcq.UsageError, match=text):
