@@ -20,6 +20,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_MOST: Final = float(np.finfo(np.float32).max)
 _UNSIGNED: Final = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
 
@@ -86,9 +87,9 @@ def bit_shift(a: Any, b: Any, *, direction: str) -> Any:
     return found.cast(a.dtype)
 
 
-def clip_fixed(x: Tensor, *, min: float = -math.inf, max: float = math.inf) -> Tensor:
-    """Clip before opset 11."""
-    return x.clamp(None if min == -math.inf else min, None if max == math.inf else max)
+def clip_fixed(x: Tensor, *, min: float = -_MOST, max: float = _MOST) -> Tensor:
+    """Clip before opset 11, by default to the finite numbers of float32."""
+    return x.clamp(min, max)
 
 
 def clip(x: Any, low: Any = None, high: Any = None) -> Any:

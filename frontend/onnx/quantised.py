@@ -70,11 +70,11 @@ def dequantize(
 
 
 def dynamic_quantize(x: Tensor) -> Any:
-    """DynamicQuantizeLinear: values, scale and zero point as uint8."""
+    """DynamicQuantizeLinear: values, scale (1 / 255 if all are 0) and zero point as uint8."""
     low, high = x.amin().minimum(0), x.amax().maximum(0)
-    scale = (high - low) / 255
-    zero = (-low / (scale == 0).where(1.0, scale)).round().clamp(0, 255)
-    y = ((x / (scale == 0).where(1.0, scale)).round() + zero).clamp(0, 255)
+    scale = (high == low).where(1.0, high - low) / 255
+    zero = (-low / scale).round().clamp(0, 255)
+    y = ((x / scale).round() + zero).clamp(0, 255)
     return y.cast("uint8"), scale, zero.cast("uint8")
 
 

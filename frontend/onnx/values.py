@@ -28,8 +28,8 @@ SMALL: Final = 1024
 
 
 def is_host(x: object) -> bool:
-    """Return whether a value is an array of the host."""
-    return isinstance(x, np.ndarray)
+    """Return whether a value is an array of the host; functions of NumPy give scalars for shape ()."""
+    return isinstance(x, (np.ndarray, np.generic))
 
 
 def cat(parts: Sequence[Any], axis: int) -> Any:

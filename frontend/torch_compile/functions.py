@@ -55,6 +55,17 @@ def reduced(name: str) -> Callable[..., Tensor]:
     return lambda x, over=None, keepdim=False: getattr(x, name)(axes(over), keepdim)
 
 
+def each(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Return a function of one element as one of lists; an argument that is no list is that of all."""
+
+    def over(*every: Any, **names: Any) -> list[Any]:
+        count = len(next(a for a in every if isinstance(a, (list, tuple))))
+        rows = zip(*[a if isinstance(a, (list, tuple)) else [a] * count for a in every], strict=True)
+        return [function(*given, **names) for given in rows]
+
+    return over
+
+
 def filled(x: Tensor, value: Any) -> Tensor:
     """Return a value, a number or a tensor of shape (), in the shape and dtype of x."""
     return value.cast(x.dtype).expand(x.shape) if isinstance(value, Tensor) else x.full_like(value)
@@ -286,9 +297,15 @@ def layer_norm(
     return out if bias is None else out + bias, mean, rstd
 
 
+def place(out: Any, dtype: Any = None) -> Any:
+    """Return memory of PyTorch's for what `out` describes, which decides the order of drawn values."""
+    return torch.empty_strided(out.shape, out.stride(), dtype=dtype or out.dtype)
+
+
 def kept_mask(out: Any, p: float) -> Any:
-    """Return which elements a dropout keeps, drawn by PyTorch's generator."""
-    return torch.empty_strided(out.shape, out.stride(), dtype=torch.bool).bernoulli_(1 - p)
+    """Return which elements a dropout keeps, drawn by PyTorch's generator; none of p = 1, without a draw."""
+    mask = place(out, torch.bool)
+    return mask.bernoulli_(1 - p) if p < 1 else mask.zero_()
 
 
 def native_dropout(x: Tensor, p: float, train: bool | None, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,11 +34,6 @@ from hcq.names import nearest
 if TYPE_CHECKING:
     from frontend.device import TensorDevice
 
-_VIEWS: Final = frozenset({
-    "view", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "slice", "select", "alias",
-    "detach", "reshape", "_unsafe_view",
-})  # fmt: skip
-"""Operators of which PyTorch gives a view of an input."""
 _PLACES: Final = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"})
 """Arguments that say where a result lies, not what it is."""
 
@@ -60,7 +55,7 @@ class GraphBreak:
 
 def _known(node: Any) -> bool:
     if isinstance(node.target, OpOverload):
-        return row(node.target) is not None or name_of(node.target).partition(".")[0] in CHECKS
+        return row(node.target) is not None or _short(node) in CHECKS or _is_stride(node)
     return node.target is operator.getitem or _symbolic(node)
 
 
@@ -119,7 +114,8 @@ class CompiledGraph:
         self.inputs = [n for n in nodes if n.op == "placeholder"]
         self.constants = {n: _attribute(module, n.target) for n in nodes if n.op == "get_attr"}
         self.calls = [n for n in nodes if n.op == "call_function" and n.target is not None]
-        self.draws = [n for n in self.calls if _is_drawn(n)]
+        drawn = [n for n in self.calls if isinstance(n.target, OpOverload)]
+        self.draws = [n for n in drawn if row(n.target, DRAWN) is not None]
         self.results: list[Any] = list(nodes[-1].args[0])
         wanted = [n for n in dict.fromkeys(self.results) if isinstance(n, torch.fx.Node)]
         views = self._views()
@@ -127,12 +123,17 @@ class CompiledGraph:
         """The views of inputs that are results, and those that they are taken from, in order."""
         self.computed = [n for n in wanted if n not in views and n.op == "call_function" and not _symbolic(n)]
         self.orders = [_order(n) for n in self.computed]
+        wanted = [*self.computed, *[n for n in self.calls if _symbolic(n)]]
+        self.applied = _before(wanted, {*self.calls}, self.calls)
+        """The calls that the launch needs; views that are results alone are PyTorch's."""
+        self.strides = [n for n in self.calls if _is_stride(n)]
 
     def _views(self) -> set[Any]:
-        """Return the inputs, and the nodes that are views of them."""
+        """Return the inputs, and the nodes that are views of them: AOTAutograd reads their strides."""
         found = {*self.inputs, *self.constants}
         for node in self.calls:
-            if _short(node) in _VIEWS and node.args[0] in found:
+            viewing = node.target is operator.getitem or getattr(node.target, "is_view", False)
+            if viewing and node.args[0] in found:
                 found.add(node)
         return found
 
@@ -142,6 +143,7 @@ class CompiledGraph:
         inputs.clear()
         numbers = {n: v for n, v in values.items() if not isinstance(v, torch.Tensor)}
         tensors = {n: v for n, v in values.items() if n not in numbers}
+        numbers |= {n: tensors[n.args[0]].stride(n.args[1]) for n in self.strides}
         tensors |= {n: _drawn(n) for n in self.draws}
         forms = [memory.form_of(t) for t in tensors.values()]
         key = (*forms, *numbers.values())
@@ -174,11 +176,9 @@ class CompiledGraph:
             given = [memory.in_order(t, form) for t, form in zip(tensors, forms, strict=True)]
             values = {**numbers, **dict(zip(nodes, given, strict=True))}
             drawn = {n: values.pop(n) for n in self.draws}
-            for node in self.calls:
+            for node in [n for n in self.applied if n not in numbers]:
                 values[node] = self._value(node, values, [drawn[node]] if node in drawn else [])
-            made.update(
-                {n: values[n] for n in self.calls if not isinstance(values[n], (Tensor, tuple, list))}
-            )
+            made.update({n: values[n] for n in self.applied if _symbolic(n)})
             return tuple(
                 starmap(_laid_out, zip(map(values.__getitem__, self.computed), self.orders, strict=True))
             )
@@ -219,10 +219,6 @@ def _short(node: Any) -> str:
     return name_of(node.target).partition(".")[0]
 
 
-def _is_drawn(node: Any) -> bool:
-    return isinstance(node.target, OpOverload) and row(node.target, DRAWN) is not None
-
-
 def _attribute(module: Any, path: str) -> Any:
     for name in path.split("."):
         module = getattr(module, name)
@@ -242,10 +238,18 @@ def _fixed(sizes: Any) -> bool:
     return all(isinstance(n, int) for n in sizes)
 
 
+def _is_stride(node: Any) -> bool:
+    """Return whether a node is a symbolic stride of an input."""
+    return _short(node) == "sym_stride" and node.args[0].op == "placeholder"
+
+
 def _order(node: Any) -> tuple[int, ...] | None:
+    """Return the order of axes that PyTorch inferred; a symbolic size counts as that of the first call."""
     seen = node.meta["val"]
-    known = _fixed(seen.shape) and _fixed(seen.stride())
-    return memory.order_of(seen.shape, seen.stride()) if known else None
+    shape, strides = (
+        [n if isinstance(n, int) else n.node.hint for n in listed] for listed in (seen.shape, seen.stride())
+    )
+    return None if None in {*shape, *strides} else memory.order_of(shape, strides)
 
 
 def _laid_out(t: Tensor, order: tuple[int, ...] | None) -> Tensor:
@@ -266,7 +270,7 @@ def _drawn(node: Any) -> Any:
         )
     draw = row(node.target, DRAWN)
     assert draw is not None  # it is a node of `draws`
-    return draw(seen, *numbers)
+    return draw(seen, *numbers, **{k: v for k, v in node.kwargs.items() if k not in {"dtype", *_PLACES}})
 
 
 def _promoted(node: Any, args: Any) -> Any:

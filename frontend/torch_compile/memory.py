@@ -49,7 +49,7 @@ def dtype_of(kind: Any) -> DType:
 def order_of(shape: Any, strides: Any) -> tuple[int, ...] | None:
     """Return the order of the axes of dense memory; None for C order, and for memory that is not dense."""
     axes = sorted(range(len(shape)), key=lambda i: (-strides[i], i))
-    axes.sort(key=lambda i: shape[i] == 1)  # their strides mean nothing
+    axes.sort(key=lambda i: bool(shape[i] == 1))  # their strides mean nothing
     step = 1
     for i in reversed(axes):
         if shape[i] != 1 and strides[i] != step:

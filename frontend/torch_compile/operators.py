@@ -13,6 +13,7 @@ Not here: longer functions (`functions`), and how the table is used (`graph`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from frontend.ops.elementwise import chosen
 from frontend.ops.resizing import binned
 from frontend.tensor import Tensor
 from frontend.torch_compile import functions as f
+from frontend.torch_compile.memory import dtype_of
 
 _METHODS: Final = (
     "abs acos acosh asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos "
@@ -31,7 +33,9 @@ _METHODS: Final = (
     "square tan tanh transpose trunc unsqueeze expand repeat flip select tril triu diagonal roll split "
     "split_with_sizes unbind gather scatter scatter_add scatter_reduce index_add histc argmax argmin "
     "cumprod median nan_to_num masked_fill slice_scatter select_scatter index_select leaky_relu logit topk "
-    "hardsigmoid hardtanh mv dot t clamp gelu ones_like sort squeeze "
+    "hardsigmoid hardtanh mv dot t clamp gelu ones_like sort squeeze copysign fmax fmin signbit gcd lcm "
+    "nextafter cummax cummin logcumsumexp heaviside xlogy logaddexp index_reduce diagonal_scatter "
+    "lerp "
 )
 """Operators that are methods of `Tensor` with the same arguments."""
 
@@ -49,38 +53,52 @@ CREATED: Final[dict[str, Callable[..., Any]]] = {
 
 DRAWN: Final[dict[str, Callable[..., Any]]] = {
     "native_dropout": lambda out, _x, p, train: f.kept_mask(out[0], p if train else 0.0),
-    **dict.fromkeys(("rand", "rand_like"), lambda out, *_: torch.rand(out.shape, dtype=out.dtype)),
-    **dict.fromkeys(("randn", "randn_like"), lambda out, *_: torch.randn(out.shape, dtype=out.dtype)),
+    **dict.fromkeys(("rand", "rand_like"), lambda out, *_, **__: f.place(out).uniform_()),
+    **dict.fromkeys(("randn", "randn_like"), lambda out, *_, **__: f.place(out).normal_()),
+    "prims.normal": lambda out, *_, mean, std, **__: f.place(out).normal_(mean, std),
+    "normal_functional": lambda out, _x, *how, **names: f.place(out).normal_(*how, **names),
     "randperm": lambda out, *_: torch.randperm(out.shape[0], dtype=out.dtype),
-    "randint": lambda out, high, *_: torch.randint(0, high, out.shape, dtype=out.dtype),
-    "randint.low": lambda out, low, high, *_: torch.randint(low, high, out.shape, dtype=out.dtype),
-    "bernoulli.p": lambda out, _x, p: torch.empty(out.shape, dtype=out.dtype).bernoulli_(p),
+    **dict.fromkeys(("randint", "randint.low"), lambda out, *how: f.place(out).random_(*(0, *how)[-3:-1])),
+    "randint_like": lambda out, _x, *limits: f.place(out).random_(*(0, *limits)[-2:]),
+    "bernoulli.p": lambda out, _x, *how, **names: f.place(out).bernoulli_(*how, **names),
+    **{
+        name: lambda out, _x, *how, _name=f"{name}_", **names: getattr(f.place(out), _name)(*how, **names)
+        for name in ("uniform", "exponential", "geometric", "cauchy", "log_normal")
+    },
 }
 
 TABLE: Final[dict[str, Callable[..., Any]]] = {
     **{name: getattr(Tensor, name) for name in _METHODS.split()},
     "where": chosen,
     **CREATED,
-    **dict.fromkeys(DRAWN, lambda *every: every[-1]),
+    **dict.fromkeys(DRAWN, lambda *every, **_: every[-1]),
     "native_dropout": f.native_dropout,
     "add": lambda x, y, alpha=1: f.tensor(x, y) + f.scaled(y, alpha),
     "sub": lambda x, y, alpha=1: f.tensor(x, y) - f.scaled(y, alpha),
     "rsub": lambda x, y, alpha=1: y - f.scaled(x, alpha),
-    "div": lambda x, y, rounding_mode=None: f.tensor(x, y).div(y, rounding_mode=rounding_mode),
-    "pow.Scalar": lambda x, y: x**y, "remainder.Scalar_Tensor": lambda x, y: x % y,
-    "__lshift__": Tensor.lshift, "__rshift__": Tensor.rshift,
+    **dict.fromkeys(
+        ("div", "true_divide"),
+        lambda x, y, rounding_mode=None: f.tensor(x, y).div(y, rounding_mode=rounding_mode),
+    ),
+    "pow.Scalar": lambda x, y: x**y,
+    "remainder.Scalar_Tensor": lambda x, y: x % y,
+    "__lshift__": Tensor.lshift,
+    "__rshift__": Tensor.rshift,
     **dict.fromkeys(("fill", "full_like"), f.filled),
     **dict.fromkeys(("zeros_like", "empty_like"), Tensor.zeros_like),
     "copy": lambda x, y: y.cast(x.dtype).expand(x.shape),
     **dict.fromkeys(
         ("_to_copy", "clone", "alias", "detach", "lift", "lift_fresh", "lift_fresh_copy"), lambda x, **_: x
     ),
+    "prims.fma": lambda x, y, z: x * y + z,
+    "prims.convert_element_type": lambda x, dtype: x.cast(dtype_of(dtype)),
     "view": lambda x, shape: x.reshape(shape),
-    "view.dtype": lambda x, dtype: x.bitcast(str(dtype).removeprefix("torch.")),
+    "view.dtype": lambda x, dtype: x.bitcast(dtype_of(dtype)),
     **dict.fromkeys(("_unsafe_view", "reshape"), lambda x, shape: x.reshape(shape)),
     "as_strided": f.strided,
     "as_strided_scatter": lambda x, source, *at, seen: f.strided(x, *at, source=source, seen=seen),
     "sym_size.int": lambda x, axis: x.shape[axis],
+    "sym_numel": lambda x: math.prod(x.shape),
     "squeeze.dim": lambda x, axis: f.squeezed(x, [axis]),
     "squeeze.dims": f.squeezed,
     "slice": f.sliced,
@@ -100,13 +118,19 @@ TABLE: Final[dict[str, Callable[..., Any]]] = {
     "min.dim": lambda x, axis, keepdim=False: (x.amin(axis, keepdim), x.argmin(axis, keepdim)),
     "var.correction": lambda x, axes=None, **how: x.var(f.axes(axes), **how),
     "var_mean.correction": lambda x, axes=None, **how: (
-        x.var(f.axes(axes), **how), x.mean(f.axes(axes), how.get("keepdim", False))
+        x.var(f.axes(axes), **how),
+        x.mean(f.axes(axes), how.get("keepdim", False)),
     ),
     "cumsum": lambda x, axis: x.cumsum(axis) if x.shape else x,
     "sort.stable": lambda x, dim=-1, descending=False, **_: x.sort(dim, descending),
     "_softmax": lambda x, axis, _half: x.softmax(axis),
     "_log_softmax": lambda x, axis, _half: x.log_softmax(axis),
     "addmm": f.addmm,
+    "addcmul": lambda x, y, z, value=1: x + f.scaled(y * z, value),
+    "addcdiv": lambda x, y, z, value=1: x + f.scaled(y / z, value),
+    "linalg_vector_norm": lambda x, order=2, over=None, keepdim=False: x.norm(order, f.axes(over), keepdim),
+    "_foreach_norm.Scalar": f.each(lambda x, order=2: x.norm(order)),
+    "_foreach_pow.ScalarAndTensor": f.each(lambda x, y: x**y),
     "transformers.grouped_mm_fallback": f.grouped,
     "transformers.grouped_mm_fallback_backward": lambda x, weights, ends, grad: f.gradients(
         lambda a, b: f.grouped(a, b, ends), grad, x, weights
@@ -135,4 +159,6 @@ CHECKS: Final = frozenset({"_assert_tensor_metadata", "_assert_scalar", "sym_con
 def row(target: Any, table: dict[str, Callable[..., Any]] = TABLE) -> Callable[..., Any] | None:
     """Return the function of an operator, an `OpOverload`; None: the table has none."""
     name = f.name_of(target)
-    return table.get(name) or table.get(name.partition(".")[0])
+    short = name.partition(".")[0]
+    one = table.get(short.removeprefix("_foreach_")) if short.startswith("_foreach_") else None
+    return table.get(name) or (f.each(one) if one else table.get(short))

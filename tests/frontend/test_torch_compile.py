@@ -241,6 +241,96 @@ def test_sizes_that_change_are_captured_each():
         assert size == 2 * n
 
 
+def views(x: Any) -> Any:
+    parts = [
+        *x.chunk(2),
+        *x.unbind(1),
+        x.diagonal(),
+        x.unfold(0, 2, 1),
+        x.split([1, x.shape[0] - 1])[1],
+        x[1:].t(),
+    ]
+    return [*parts, (x + 1).t(), x.diagonal() * 2, x.chunk(2)[1] + x.stride(0)]
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_views_of_inputs_are_views_of_their_memory(*, dynamic: bool):
+    compiled = torch.compile(views, backend=hcq, dynamic=dynamic)
+    for n in (4, 6):
+        whole = torch.arange(n * 3.0).view(n, 3)
+        for x in (whole, whole.t().contiguous().t()):
+            for i, (a, b) in enumerate(zip(views(x), compiled(x), strict=True)):
+                assert torch.equal(a, b), i
+                assert a.stride() == b.stride(), i
+                assert i > 8 or a.data_ptr() == b.data_ptr(), i
+
+
+def in_place(x: Any) -> Any:
+    x.diagonal().add_(2)
+    return x * x.copysign(x.flip(0)), torch.fmax(x, -x), x.signbit(), torch.addcmul(x, x, x, value=0.5)
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda x, n: x * n + n, [2.0, 3.5, 0.25, 7]),
+        (lambda x, _: in_place(x.clone()), [0]),
+        (lambda x, _: torch._foreach_add(torch._foreach_mul([x, x * 2], [3.0, 4.0]), [x, x], alpha=2), [0]),
+        (lambda x, _: torch._foreach_pow(2.0, [x, x + 1]) + torch._foreach_norm([x, x]), [0]),
+    ],
+)
+def test_numbers_change_and_lists_are_computed(function: Any, given: list[float]):
+    compiled, x = torch.compile(function, backend=hcq), torch.randn(4, 4)
+    for n in given:
+        for a, b in zip(function(x, n), compiled(x, n), strict=True):
+            torch.testing.assert_close(a, b)
+
+
+OPTIMISERS = {
+    "adam": lambda p: torch.optim.Adam(p, 0.1, foreach=False),
+    "lists": lambda p: torch.optim.AdamW(p, 0.1, foreach=True, amsgrad=True),
+    "momentum": lambda p: torch.optim.SGD(p, torch.tensor(0.1), momentum=0.9, nesterov=True),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.landing) for n in OPTIMISERS])
+def test_steps_of_optimisers_are_compiled(name: str):
+    found = []
+    for wrap in (lambda f: f, lambda f: torch.compile(f, backend=hcq)):
+        parts = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.arange(4.0).view(2, 2))]
+        optimiser = OPTIMISERS[name](parts)
+        step = wrap(lambda o=optimiser: o.step())
+        for k in range(4):
+            for p in parts:
+                p.grad = p.detach() * (k + 1) + 1
+            nn.utils.clip_grad_norm_(parts, 2.0)
+            step()
+        found.append(parts)
+    assert all(near(a.detach(), b.detach()) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x.clone().uniform_(2, 3)", "x.clone().normal_(1, 2)", "x.clone().exponential_(2)",
+        "x.clone().geometric_(0.3)", "x.clone().cauchy_()", "x.clone().log_normal_()", "torch.normal(x, 2.0)",
+        "torch.normal(1.0, 2.0, (3,))", "torch.rand_like(x.t())", "torch.randn_like(x.t())",
+        "torch.randint_like(x, 3)", "torch.randint_like(x, 2, 9)", "torch.randint(-3, 9, (5,))",
+        "F.gumbel_softmax(x)", "F.dropout(x, 1.0)", "F.dropout(x.t(), 0.5)", "x.clone().bernoulli_(0.3)",
+    ],
+)  # fmt: skip
+def test_random_values_are_those_without_compilation(text: str):
+    def function(x: Any) -> Any:
+        return eval(text)
+
+    x = torch.rand(2, 3)
+    torch.manual_seed(5)
+    want, after = function(x), torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.allclose(want, torch.compile(function, backend=hcq)(x), 1e-5)
+    assert torch.equal(after, torch.rand(3))
+
+
 def test_operators_without_a_row_are_named():
     def function(x: Any) -> Any:
         return torch.linalg.eigvalsh(x) + 1

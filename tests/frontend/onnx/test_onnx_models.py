@@ -46,6 +46,25 @@ def run(folder: Path, kind: str, *inputs: Any, opset: int = 17, outputs: int = 1
     return values[0] if outputs == 1 else values
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "attributes", "want"),
+    [
+        ("Max", np.float16([0.5, 1, -0.5]), {}, np.float16(1)), ("Min", [3, -1, 2], {}, -1),
+        ("Sum", np.float32([1, 2, 4]), {}, np.float32(7)),
+        ("Cast", np.float16([-1.75]), {"to": 5}, np.int16(-1)),
+        ("CastLike", np.float64([2.5, 1]), {}, 2.5), ("Clip", [9, -1, 5], {}, 5), ("Div", [-7, 2], {}, -3),
+    ],
+)  # fmt: skip
+def test_constants_of_no_axis_are_computed_on_the_host(
+    kind: str, values: Any, attributes: Any, want: Any, tmp_path: Path
+):
+    constants = {f"c{i}": np.asarray(v) for i, v in enumerate(values)}
+    assert all(v.shape == () for v in constants.values())
+    body = graph([node(kind, [*constants], ["y"], **attributes)], [], [wire.ValueInfo("y")], constants)
+    found = onnx.load(saved(tmp_path, model(body, opset=19)))()["y"].numpy()
+    assert (found, found.dtype) == (want, np.asarray(want).dtype)
+
+
 def softmax(x: Any, axis: int) -> Any:
     e = np.exp(x - x.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True)
@@ -139,9 +158,16 @@ def test_operators_compute_what_numpy_does(
         (9, "TopK", (X,), {"k": 2}, np.sort(X, -1)[..., :-3:-1]),
         (7, "Unsqueeze", (X,), {"axes": [-1]}, X[..., None]),
         (8, "Upsample", (X[None],), {"scales": [1.0, 1.0, 2.0, 2.0]}, X[None].repeat(2, 2).repeat(2, 3)),
-        (10, "Pad", (X,), {"pads": [0, 1, 0, 0, 0, 2], "value": 3.0},
-         np.pad(X, [(0, 0), (1, 0), (0, 2)], constant_values=3)),
+        (
+            10,
+            "Pad",
+            (X,),
+            {"pads": [0, 1, 0, 0, 0, 2], "value": 3.0},
+            np.pad(X, [(0, 0), (1, 0), (0, 2)], constant_values=3),
+        ),
         (10, "Clip", (X,), {"max": 0.25}, np.minimum(X, 0.25)),
+        (10, "Clip", (np.float32([-np.inf, 3]),), {}, np.float32([np.finfo(np.float32).min, 3])),
+        (13, "DynamicQuantizeLinear", (np.zeros(3, np.float32),), {}, np.zeros(3)),
         (12, "Split", (X,), {"axis": 2}, X[..., :2]),
         (12, "ReduceSum", (X,), {"axes": [1], "keepdims": 0}, X.sum(1)),
         (22, "ReduceMax", (X, np.array([-1])), {}, X.max(-1, keepdims=True)),
@@ -150,8 +176,9 @@ def test_operators_compute_what_numpy_does(
 def test_operators_have_the_meaning_of_their_opset(  # noqa: PLR0917 - one case
     opset: int, kind: str, inputs: Any, attributes: Any, want: Any, tmp_path: Path
 ):
-    outputs = {"TopK": 2, "Split": 2}.get(kind, 1)
+    outputs = {"TopK": 2, "Split": 2, "DynamicQuantizeLinear": 3}.get(kind, 1)
     found = run(tmp_path, kind, *inputs, opset=opset, outputs=outputs, **attributes)
+    assert outputs < 3 or [v.item() for v in found[1:]] == [np.float32(1 / 255), 0]  # ONNX's reference
     np.testing.assert_allclose(found[0] if outputs > 1 else found, want, rtol=1e-6)
 
 
