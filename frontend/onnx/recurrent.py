@@ -31,14 +31,20 @@ _ACTIVATIONS: Final[dict[str, Callable[[Any, float, float], Any]]] = {
 _DEFAULTS: Final = {"hardsigmoid": (0.2, 0.5), "leakyrelu": (0.01, 0.0)}
 
 
+_ALPHA: Final = frozenset(("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu"))
+_BETA: Final = frozenset(("affine", "hardsigmoid", "scaledtanh"))
+
+
 def _activations(names: Sequence[str], alpha: Sequence[float], beta: Sequence[float]) -> list[Any]:
-    """Return functions of one tensor."""
+    """Return functions of one tensor; each that has a setting takes the next of those that are given."""
     found: list[Any] = []
-    for i, name in enumerate(names):
+    alphas, betas = iter(alpha), iter(beta)
+    for name in names:
         if (kind := name.lower()) not in _ACTIVATIONS:
             raise UsageError(f"no activation {name!r}; there are {', '.join(_ACTIVATIONS)}")
         a, b = _DEFAULTS.get(kind, (1.0, 0.0 if kind == "affine" else 1.0))
-        a, b = alpha[i] if i < len(alpha) else a, beta[i] if i < len(beta) else b
+        a = next(alphas, a) if kind in _ALPHA else a
+        b = next(betas, b) if kind in _BETA else b
         found.append(lambda x, f=_ACTIVATIONS[kind], a=a, b=b: f(x, a, b))
     return found
 

@@ -80,6 +80,8 @@ def attribute(name: str, value: Any) -> wire.Attribute:
     if isinstance(value, (list, tuple)):
         if all(isinstance(v, int) for v in value):
             return wire.Attribute(name, ints=list(value), type=7)
+        if all(isinstance(v, str) for v in value):
+            return wire.Attribute(name, strings=[v.encode() for v in value], type=8)
         return wire.Attribute(name, floats=list(value), type=6)
     if isinstance(value, float):
         return wire.Attribute(name, f=value, type=1)

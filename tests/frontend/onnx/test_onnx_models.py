@@ -82,6 +82,7 @@ I64 = np.int64
 PADS, PAIRS = np.array([0, 1, 0, 0, 0, 2]), ((0, 0), (1, 0), (0, 2))
 DEVIATION = np.sqrt(X.var(-1, keepdims=True) + 1e-5)
 HALF = np.float32(0.5)
+ONES = np.full((1, 1, 1), -2, np.float32), np.ones((2, 1, 1), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,9 @@ HALF = np.float32(0.5)
         ("QuantizeLinear", (np.array([1.25, -9, 900], np.float32), HALF, np.int8(1)), {},
          np.array([3, -17, 127], np.int8)),
         ("Range", (np.array(1), np.array(8), np.array(3)), {}, np.array([1, 4, 7])),
+        ("RNN", (*ONES, np.zeros((2, 1, 1), np.float32)),
+         {"direction": "bidirectional", "activations": ["Relu", "Affine"], "activation_alpha": [0.5],
+          "activation_beta": [0.25]}, np.float32([0, -0.75]).reshape(1, 2, 1, 1)),
         ("Einsum", (X, X), {"equation": "bij, bkj -> bik"}, X @ X.transpose(0, 2, 1)),
     ],
 )  # fmt: skip
