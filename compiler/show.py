@@ -4,7 +4,7 @@ Level 1 prints a line for each compiled kernel: its label, with the size of each
 adds graph and schedule of each launch, level 3 the loop nest of each kernel, level 4 its lines, level 5 its
 LLVM IR, level 6 its assembly. From level 3 on kernels from the disk cache are printed, too.
 
-Not here: the page of a run (`tools.page`), names alone (`ir.naming`). Next: `compiler.pipeline`, whose steps
+Not here: the page of a run (`tools.view`), names alone (`ir.naming`). Next: `compiler.pipeline`, whose steps
 are shown.
 """
 

@@ -57,6 +57,8 @@ COMMANDS: Final = tuple(
          "hcq top --once", "until Ctrl-C; at once with --once"),
         ("trace", "tools.trace.__main__", "print, compare and replay what HCQ_CAPTURE=FILE recorded",
          "hcq trace dump FILE", "seconds"),
+        ("view", "tools.view.__main__", "one HTML page of recorded files, or of a program that is run",
+         "hcq view trace.json capture.jsonl", "seconds; of a program its own time"),
         ("sanitize", "interop.sanitize", "run a program on emulated GPUs with all checks",
          "hcq sanitize --device nv-emu:sm_80 program.py", "many times the program's own"),
         ("counters", "interop.counters", "run a program on emulated GPUs and count what its kernels do",

@@ -86,6 +86,8 @@ class Estimate:
     chip: str
     parts: dict[str, float]
     """Seconds of arithmetic ("compute"), matrix instructions, memory and on-chip traffic by themselves."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """Published rates: bytes of "memory" a second; operations a second of each type that was counted."""
 
     @property
     def seconds(self) -> float:
@@ -97,9 +99,15 @@ class Estimate:
         """The name of the longest part; "nothing" if nothing was counted."""
         return max(self.parts, key=lambda name: self.parts[name]) if self.seconds else "nothing"
 
+    def after(self, other: Estimate | None) -> Estimate:
+        """Return the sum with the estimate of earlier launches on the same GPU."""
+        before, rates = (other.parts, other.rates) if other else ({}, {})
+        parts = {name: s + before.get(name, 0.0) for name, s in self.parts.items()}
+        return Estimate(chip=self.chip, parts=parts, rates=rates | self.rates)
+
     def data(self) -> dict[str, Any]:
         """Return the estimate as data for JSON."""
-        return {"chip": self.chip, "seconds": self.seconds, "bound": self.bound, "parts": self.parts}
+        return asdict(self) | {"seconds": self.seconds, "bound": self.bound}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,14 +203,8 @@ class KernelCounters:
         for name in ("global_", "shared", "local"):
             for what, access in getattr(other, name).items():
                 getattr(self, name)[what].add(access)
-        before = {one.chip: one.parts for one in self.estimates}
-        self.estimates = tuple(
-            Estimate(
-                chip=one.chip,
-                parts={name: s + before.get(one.chip, {}).get(name, 0.0) for name, s in one.parts.items()},
-            )
-            for one in other.estimates
-        )
+        before = {one.chip: one for one in self.estimates}
+        self.estimates = tuple(one.after(before.get(one.chip)) for one in other.estimates)
         self.registers, self.shared_bytes = other.registers, other.shared_bytes
         self.code, self.occupancy = other.code, other.occupancy
 

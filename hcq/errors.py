@@ -25,7 +25,7 @@ from __future__ import annotations
 import enum
 import sys
 from dataclasses import dataclass
-from typing import Literal, NoReturn, Protocol
+from typing import Final, Literal, NoReturn, Protocol
 
 
 class HcqError(Exception):
@@ -161,6 +161,8 @@ class FaultReport:
     source: str = ""
     """The instruction, "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;", or its line, "blur.py:9"."""
     arguments: tuple[str, ...] = ()
+    launched: str = ""
+    """The line of the program that launched the kernel, "train.py:41"; empty without validation."""
     nearest: str = ""
     """The allocation nearest to `va`: its range, its label and, if freed, the line that freed it."""
     queue: str | None = None
@@ -189,6 +191,7 @@ class FaultReport:
         for label, value in (
             ("kernel", self.kernel),
             ("source", self.source),
+            ("launched at", self.launched),
             ("queue", self.queue),
             ("nearest allocation", self.nearest),
             ("stuck at", self.stuck_at),
@@ -254,10 +257,13 @@ class CheckError(HcqError):
         self.plan, self.graph, self.ast, self.where = plan, graph, ast, where
 
 
+_OURS: Final = ("hcq.", "frontend.", "interop.", "triton.")
+
+
 def user_line() -> str:
-    """Return "file:line" of the innermost caller whose module is not part of hcq."""
+    """Return "file:line" of the innermost caller whose module is not of this project, or of Triton."""
     frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

@@ -227,10 +227,12 @@ class KernArgs:
     It owns no device memory: each encoding places a copy, so that one block may be used in many launches.
     """
 
-    __slots__ = ("_pointers", "captured", "epoch", "patches", "program", "values", "words")
+    __slots__ = ("_pointers", "captured", "epoch", "launched", "patches", "program", "values", "words")
 
     captured: tuple[tuple[object, ...], str, list[Any]]
     """(sizes, text, accesses) of a launch, kept by `hcq.capture.recorder`; unset until one is captured."""
+    launched: str
+    """The line that submitted it last, kept by `hcq.validate`; unset without validation."""
 
     def __init__(
         self,

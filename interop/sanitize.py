@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import linecache
 import runpy
 import sys
 import traceback
@@ -142,8 +143,8 @@ def _status(script: str) -> int:
 def findings(fault: DeviceFault) -> list[dict[str, Any]]:
     """Return the findings that a fault reports as dictionaries; a fault without reports is itself a finding.
 
-    All have kind, message, kernel, source, device and arguments; reports of the checks also have the fields
-    of `emulator.ir.report.KernelReport`.
+    All have kind, message, kernel, source, source_text, launched, device and arguments; reports of the checks
+    also have the fields of `emulator.ir.report.KernelReport`.
     """
     texts = fault.report.reports or (str(fault),)
     out: list[dict[str, Any]] = []
@@ -167,6 +168,9 @@ def findings(fault: DeviceFault) -> list[dict[str, Any]]:
         )
     for row in out:
         row["device"], row["arguments"] = fault.report.device, list(fault.report.arguments)
+        file, _, number = row["source"].rpartition(":")
+        row["source_text"] = linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+        row["launched"] = fault.report.launched
     return out
 
 
@@ -180,9 +184,11 @@ def text(found: dict[str, Any]) -> str:
         lines.append(
             f"=========     in {found['kernel']}, line {found['line']} ({place}): {found['instruction']}"
         )
+        lines += [f"=========     {found['source_text']}"] * bool(found["source_text"])
         if found["thread"] is not None:
             lines.append(f"=========     by thread {tuple(found['thread'])} of block {tuple(found['block'])}")
         lines += [f"=========     {key}: {found[name]}" for key, name in _MORE if found[name]]
+    lines += [f"=========     launched at {found['launched']}"] * bool(found["launched"])
     lines += [f"=========     {one}" for one in found["arguments"]]
     return "\n".join(lines)
 

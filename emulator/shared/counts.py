@@ -71,7 +71,7 @@ def _estimate(board: Board, counts: KernelCounters) -> Estimate:
     share = rounds / counts.groups * board.parts
     """Workgroups of the multiprocessor with most of them, divided by the mean number."""
     vector = sum(n / (board.vector[t] * 1e12) for t, n in counts.flops.items() if t in board.vector)
-    named = ((_INTEGERS.get(t, t), n) for t, n in counts.matrix.items())
+    named = [(_INTEGERS.get(t, t), n) for t, n in counts.matrix.items()]
     matrix = sum(n / (board.matrix[t] * 1e12) for t, n in named if t in board.matrix)
     memory = (counts.read + counts.written) / (board.bandwidth * 1e9)
     cycles = sum(one.units for one in counts.shared.values())
@@ -83,7 +83,10 @@ def _estimate(board: Board, counts: KernelCounters) -> Estimate:
         "memory": memory,
         "on-chip": onchip * share,
     }
-    return Estimate(chip=board.name, parts=times)
+    rates = {"memory": board.bandwidth * 1e9}
+    rates |= {t: board.vector[t] * 1e12 for t, n in counts.flops.items() if n and t in board.vector}
+    rates |= {f"{t} matrix": board.matrix[t] * 1e12 for t, n in named if n and t in board.matrix}
+    return Estimate(chip=board.name, parts=times, rates=rates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

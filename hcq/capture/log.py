@@ -1,7 +1,7 @@
 """The file of a capture: lines of JSON, appended as they happen, one object a line.
 
 A process that is killed leaves a file whose last line may be incomplete; `read` drops that line. Bytes are
-zlib-compressed and in base64. Every line has `t`, its type:
+zlib-compressed and in base64. Every line has `ns`, CLOCK_MONOTONIC, and `t`, its type:
 
 | t | fields |
 |---|---|
@@ -32,6 +32,7 @@ import base64
 import json
 import os
 import threading
+import time
 import warnings
 import weakref
 import zlib
@@ -108,7 +109,7 @@ class CaptureLog:
                 path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
             self._append("hcq-capture", {"version": VERSION})
-        text = encode({"t": kind, **fields})
+        text = encode({"t": kind, "ns": time.monotonic_ns(), **fields})
         if commands is not None:
             text = f'{text[:-1]},"commands":[{",".join(commands)}]}}'
         line = f"{text}\n".encode()

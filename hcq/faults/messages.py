@@ -29,7 +29,9 @@ def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> Fa
         launches = [launch for launch in launches if launch.program.name == report.kernel]
     names = list(dict.fromkeys(launch.program.name for launch in launches))
     if len(names) == 1:
-        return replace(report, kernel=names[0], arguments=launches[0].args.describe())
+        args = launches[0].args
+        launched = getattr(args, "launched", "")
+        return replace(report, kernel=names[0], arguments=args.describe(), launched=launched)
     if names and report.kernel is None:
         shown = ", ".join(names[:SUSPECTS_SHOWN]) + (", ..." if len(names) > SUSPECTS_SHOWN else "")
         return replace(report, kernel=f"one of those in flight: {shown}")

@@ -88,9 +88,12 @@ class Validator:
             self.raise_overruns()
             values = values or {}
             with _SHARED.lock:
+                line = user_line()
                 for command in todo:
                     self._lifetimes(queue, command)
                     self._limits(queue, command, values)
+                    if isinstance(command, Exec):
+                        command.args.launched = line
                 self._drafts[queue] = _SHARED.ledger.draft(queue, label, todo, values)
             self.guards.record(queue, todo, values)
         return self.reorder(todo)

@@ -14,7 +14,8 @@ from tests.children import python
 from tools.check import PACKAGES, ROOT
 
 NAMES = [
-    "doctor", "devices", "bringup", "hardware-run", "bench", "top", "trace", "sanitize", "counters", "llm",
+    "doctor", "devices", "bringup", "hardware-run", "bench", "top", "trace", "view", "sanitize", "counters",
+    "llm",
 ]  # fmt: skip
 BUNDLED = "hcq/bundled/"
 OF_A_CHECKOUT = "hardware-run"

@@ -2,7 +2,7 @@
 
 A function of `STEPS` makes the memory of a step, and returns a function that runs the step.
 
-Not here: times (`tools.performance.worker`). Next: `tools.page.record`, which records the plans.
+Not here: times (`tools.performance.worker`). Next: `tools.view.record`, which records the plans.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from compiler import show
 from frontend import Tensor, nn
 from tools.bench import models
-from tools.page.record import Run
+from tools.view.record import Plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -111,14 +111,14 @@ def counts(names: Sequence[str] = tuple(STEPS)) -> dict[str, Count]:
 
     An audit hook is added, which stays for the life of the process. Raises `KeyError` for another name.
     """
-    run = Run("")
-    sys.addaudithook(run.listen)
+    plans = Plans()
+    sys.addaudithook(plans.listen)
     found: dict[str, Count] = {}
     for name in names:
         make = STEPS[name]
         step = make()
-        run.plans.clear()
+        plans.found.clear()
         step()
-        items = [item for plan in run.plans for item in plan.items]
+        items = [item for plan in plans.found for item in plan.items]
         found[name] = Count(len(items), sum(show.moved(item) for item in items))
     return found

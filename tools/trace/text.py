@@ -152,7 +152,7 @@ def _line(record: Record, symbols: Symbols, *, packets: bool) -> Iterator[str]:
     elif kind == "sent":
         yield f"    sent; done when {symbols.signal(record['signal'], record['value'])}"
         if packets:
-            yield from (f"        {line}" for line in _packets(record, symbols))
+            yield from (f"        {line}" for line in decoded(record, symbols))
     elif kind == "dropped":
         yield f"    refused: submission {record['n']} was not sent"
     elif kind == "set":
@@ -165,8 +165,8 @@ def _line(record: Record, symbols: Symbols, *, packets: bool) -> Iterator[str]:
         yield f"device #{record['device']} closed or recovered"
 
 
-def _packets(record: Record, symbols: Symbols) -> list[str]:
-    """Return the packets of a submission as text. A word that no decoder knows is an error in the text."""
+def decoded(record: Record, symbols: Symbols) -> list[str]:
+    """Return the packets of a line `sent` as text. A word that no decoder knows is an error in the text."""
     submission = symbols.submits[record["n"]]
     arch = symbols.devices[submission["device"]]["arch"]
     data, size = unpack(record["words"]), record["bits"] // 8
