@@ -11,7 +11,7 @@
 | `findings` | a finding of `interop.sanitize`, a fault of a capture, or a crash report; races first |
 | `reports` | a hardware report (docs/hardware/README.md): its head, stages and measured rows |
 
-Not here: the page (`page.html`), the run of a program (`record`).
+Not here: the page (`tools/view/page.html`), the run of a program (`record`).
 """
 
 from __future__ import annotations
