@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from hcq.errors import OutOfMemoryError, UsageError, UsageTypeError
@@ -47,13 +48,15 @@ class PageSource(Protocol):
 class Block:
     """A part of an allocation. It exists as long as its chunk, and serves one buffer at a time."""
 
-    __slots__ = ("chunk", "free", "offset", "size", "va", "views")
+    __slots__ = ("chunk", "free", "offset", "ordered", "size", "va", "views")
 
     def __init__(self, chunk: Chunk, offset: int, size: int, free_list: list[Block]) -> None:
         self.free: Callable[[], object] = partial(free_list.append, self)
         """Returns the block to its free list. A cycle, cut when the chunk is freed."""
         self.views: set[weakref.ref[object]] = set()
         """Host views of the block that still exist; meanwhile it serves no other buffer."""
+        self.ordered: Point | None = None
+        """The end of earlier buffers, where `take_ordered` gave the block out before they ended."""
         self.chunk = chunk
         self.offset = offset
         self.size = size
@@ -370,7 +373,9 @@ class Heap:
 
         It returns when all points are reached or lost, and the host has no view of it.
         """
-        if not block.views and all(point.over() for point in points):
+        if block.ordered is not None and block.ordered.over():
+            block.ordered = None
+        if not block.views and block.ordered is None and all(point.over() for point in points):
             free_list.append(block)
         else:
             self.deferred_frees.append((points, block, free_list))
@@ -397,8 +402,10 @@ class Heap:
             free_list = pool.free_list(size)
             for entry in tuple(self.deferred_frees):
                 points, block, home = entry
-                if home is free_list and not block.views and all(one.signal is signal for one in points):
+                ends = points if block.ordered is None else [*points, block.ordered]
+                if home is free_list and not block.views and all(one.signal is signal for one in ends):
                     self.deferred_frees.remove(entry)
+                    block.ordered = max(ends, key=attrgetter("value"), default=None)
                     return block, home
         return None
 

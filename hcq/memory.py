@@ -136,6 +136,8 @@ class Buffer:
         self._block: Block | None = block
         self._drop: Callable[[], object]  # from here on the block is returned
         self._drop = block.free if isinstance(free_list, list) else partial(free_list.append, block)
+        if block.ordered is not None:  # also a buffer that no work has used keeps what was before it
+            self._drop = partial(device.retire_block, block, free_list, (), at=block.ordered)
         self.device = device
         self.address = block.va
         self.size = size

@@ -246,6 +246,43 @@ def test_a_point_ends_the_life_of_a_buffer_and_its_queue_reuses_the_memory_at_on
         gate.value = 1
 
 
+@pytest.mark.parametrize(
+    "end", ["dropped", "closed", "closed at a reached point", "closed at its queue's point"]
+)
+def test_memory_that_a_queue_took_early_stays_in_its_order_if_no_work_uses_it(fake: FakeDevice, end: str):
+    with wrap(fake) as device:
+        queue = device.compute
+        (reached := queue.submit(queue.record())).wait()
+        fake.hold = True
+        buffer = device.alloc(4096)
+        address = buffer.va
+        point = queue.submit(queue.record().fill(buffer, 1))
+        buffer.close(at=point)
+        for _ in range(3):
+            early = device.alloc(4096, queue=queue)
+            assert early.va == address
+            if end == "closed":
+                early.close()
+            elif end != "dropped":
+                early.close(at=reached if "reached" in end else queue.timeline.last)
+            del early
+        assert device.alloc(4096).va != address  # work that is not done stores there
+        fake.hold = False
+        point.wait()
+        device.sweep()
+        assert device.memory().deferred == 0
+        assert address in [device.alloc(4096).va for _ in range(2)]
+
+
+def test_a_queue_takes_memory_that_only_a_host_view_kept(fake: FakeDevice):
+    with wrap(fake) as device:
+        buffer = device.alloc(4096)
+        view, address = buffer.host(), buffer.va
+        buffer.close()
+        del view
+        assert device.alloc(4096, queue=device.compute).va == address
+
+
 def test_validation_refuses_a_point_that_does_not_follow_all_uses(device: Device, fake: FakeDevice):
     fake.hold = True
     queue, other = device.compute, device.copies[0]
