@@ -419,7 +419,14 @@ def run_stages(run: Run) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool. Return 0 if every stage passed, 1 if not, `REFUSED` if a folder cannot be written."""
     options = parse(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # kills the running stage and keeps the report
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # kills the stage, keeps the report
+    try:
+        return _reported(options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _reported(options: argparse.Namespace) -> int:
     try:
         run = Run(options)
     except OSError as error:

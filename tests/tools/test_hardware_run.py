@@ -17,6 +17,7 @@ import pytest
 from tests.children import python
 from tests.limits import HANG_S
 from tools import hardware_run
+from tools.arguments import REFUSED
 from tools.hardware import box, machine, summary
 from tools.hardware.stage import REPOSITORY, Run, Stage, Timing
 
@@ -117,6 +118,7 @@ def test_a_run_that_is_killed_leaves_the_report_of_the_stage_that_ran(tmp_path: 
     out, work = tmp_path / "out", tmp_path / "work"
     code = f"""
 from tools import hardware_run
+from tools.arguments import REFUSED
 from tools.hardware.stage import Run, Stage, Timing
 options = hardware_run.parse(["--dry", "--out", {str(out)!r}, "--work", {str(work)!r}])
 run = Run(options, timing=Timing(beat_s=0.1))
@@ -192,6 +194,13 @@ def test_time_is_reserved_for_the_fault_and_the_check_after_it(made: Callable[..
     assert {reserve for name, reserve in seen if name not in {"fault", "after"}} == {80}
     assert dict(seen)["fault"] == 20
     assert dict(seen)["after"] == 0
+
+
+def test_a_run_leaves_the_signal_handlers_of_its_caller(tmp_path: Path):
+    (tmp_path / "file").touch()
+    before = signal.getsignal(signal.SIGTERM)
+    assert hardware_run.main(["--dry", "--out", str(tmp_path / "file"), "--work", str(tmp_path)]) == REFUSED
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_time_limits_fit_into_ten_minutes():
