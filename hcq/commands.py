@@ -454,12 +454,16 @@ def operands(command: Command) -> Iterator[Buffer]:
 
 
 class CommandTable(dict[type[Any], Callable[[Any, Any], None]]):
-    """Class of a command -> the encoder's method that appends its words.
+    """Class of a command -> the method that appends its words, of an encoder of the queue called `queue`.
 
     Raises `UnsupportedError` for a class that it does not have.
     """
 
+    queue = ""
+
     def __missing__(self, kind: type[Any]) -> Callable[[Any, Any], None]:
+        runs = ", ".join([one.__name__ for one in self])
         raise UnsupportedError(
-            f"this device cannot run the command {kind.__name__}: its encoder has no method"
+            f"{self.queue} does not run the command {kind.__name__}, it runs {runs}\n"
+            "hint: docs/writing-a-driver.md: a command needs a method in the encoder of each kind of queue"
         )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
-from hcq.commands import Command
+from hcq.commands import Command, CommandTable
 from hcq.errors import FaultReport
 from hcq.hardware import Allocation, BufferSpec, DeviceInfo, Place, QueueKind
 from hcq.profile import Clock
@@ -43,6 +43,9 @@ __all__ = [
 
 class Encoder(Protocol):
     """Translates neutral commands into the words of one kind of queue."""
+
+    table: CommandTable
+    """Its method for each class of command; the queue gives it its label."""
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`, in order.

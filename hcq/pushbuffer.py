@@ -65,12 +65,13 @@ class PushBuffer:
             self.memory.room(self, size + align)
             at = (self.at + align - 1) & -align
             end = at + size
-        if qwords.__class__ is not array:
+        try:
+            self.view[at >> 3 : end >> 3] = qwords  # type: ignore[assignment]  # an array, most often
+        except TypeError:
             try:
-                qwords = array("Q", qwords)
+                self.view[at >> 3 : end >> 3] = array("Q", qwords)
             except (OverflowError, TypeError) as error:
                 raise UsageError(f"argument memory takes u64 words: {error}") from None
-        self.view[at >> 3 : end >> 3] = qwords
         self.at = end
         return self.base + at
 

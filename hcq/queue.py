@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which no word of the submission is in the ring."""
+NOTHING = ()
+"""The empty tuple, of which Python has one: `after=` is absent."""
 _NUMBERS = itertools.count()
 _ENDING_WORDS = 64
 """Ring words reserved for the end of a submission: more than any encoder needs to set a signal."""
@@ -86,8 +88,9 @@ class Queue:
         with ExitStack() as undo:
             self.ring = device.driver.ring(kind, index)
             undo.callback(self.ring.close)
-            self.encode: Callable[[Sequence[Command], PushBuffer], None]
-            self.encode = device.driver.encoder(kind, index).encode
+            encoder = device.driver.encoder(kind, index)
+            encoder.table.queue = self.label
+            self.encode: Callable[[Sequence[Command], PushBuffer], None] = encoder.encode
             """Appends the words of commands to a push buffer. The caller holds the lock."""
             self._arguments = ArgumentRing(
                 device, self.retire_oldest, label=self.label, size=settings.ring_bytes or RING_BYTES
@@ -185,7 +188,7 @@ class Queue:
             if commands.epoch != device.close_epoch:
                 commands.verify(device)
             todo: list[Command] = commands.commands[:]
-            if after.__class__ is not tuple or after:
+            if after is not NOTHING:
                 todo[:0] = waits_for(self, after, poll_lost)
             if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
@@ -376,16 +379,17 @@ class Queue:
         is still held then, and the value is not issued again. Raises as `submit` does.
         """
         inflight, ring, retired = self._inflight, self.ring, self.device.retired
+        pending: list[Command] = []
+        taken = 0
         while inflight and inflight[0][0].passed():  # as `_sweep` does, without its call
             _, _, self._arguments.tail = inflight.popleft()
         if retired.deferred or retired.unloads.waiting:
             retired.free()
         if timeout_s is not None:
             self._backpressure.allow(point.value, timeout_s)
-        pending = self.prepended.commands and self.prepended.opened()
-        taken = ring.taken if pending else 0
         try:
-            if pending:
+            if self.prepended.commands:
+                pending, taken = self.prepended.opened(), ring.taken
                 pushbuffer = self._joined(pending, pushbuffer, point)
             inflight.append((point, kept, self._pushbuffer.at))
             ring.submit(pushbuffer)

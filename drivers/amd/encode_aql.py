@@ -101,8 +101,8 @@ class AqlEncoder:
         """Whether the next kernel must wait for all earlier packets."""
         dma = pm4.MAX_DMA_BYTES[context.target.generation]
         self._largest = _PIECES * dma
-        self._table = neutral.CommandTable()
-        self._table |= {
+        self.table = neutral.CommandTable()
+        self.table |= {
             neutral.Wait: self._in_buffer,
             neutral.WaitMemory: self._in_buffer,
             neutral.SetSignal: self._signal,
@@ -117,7 +117,7 @@ class AqlEncoder:
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
-        table = self._table
+        table = self.table
         self._open, self._ordered = -1, True
         for command in commands:
             table[command.__class__](command, out)

@@ -69,8 +69,8 @@ class SdmaEncoder:
         self._wake: Words = ()
         if event is not None:
             self._wake = self.fence(event.slot_va, event.number) + sdma.Trap.pack(INT_CONTEXT=event.number)
-        self._table = neutral.CommandTable()
-        self._table |= {
+        self.table = neutral.CommandTable()
+        self.table |= {
             neutral.Wait: self._wait,
             neutral.WaitMemory: self._wait,
             neutral.SetSignal: self._signal,
@@ -85,7 +85,7 @@ class SdmaEncoder:
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
-        table = self._table
+        table = self.table
         for command in commands:
             table[command.__class__](command, out)
         out.words += _PADDING[-len(out.words) % sdma.ALIGN_WORDS]

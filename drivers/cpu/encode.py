@@ -34,9 +34,8 @@ from hcq.params import Word
 from hcq.pushbuffer import PushBuffer
 
 ONE_THREAD = (1, 1, 1)
-_SMALL = min(layouts.Exec.FIELDS[name].bounds[1] for name in "xyz")  # all bits set: fits each of the fields
-_ARGS, _X, _Y, _Z = (layouts.Exec.sites(name)[0].word - PACKET_WORDS for name in ("args", *"xyz"))
-"""Words of the last packet of a stream, a launch, counted from its end."""
+_ARGS = layouts.Exec.sites("args")[0].word - PACKET_WORDS
+"""A word of the last packet of a stream, a launch, counted from its end."""
 
 
 def _emit(out: PushBuffer, layout: type[BitStruct], **words: Word) -> None:
@@ -59,8 +58,8 @@ class CpuEncoder:
     def __init__(self, kind: QueueKind, foreign: Callable[[object], bool]) -> None:
         self._foreign = foreign
         """Returns whether anything but a cpu device or the host may set the signals of a device."""
-        self._encoders = CommandTable()
-        self._encoders |= {
+        self.table = CommandTable()
+        self.table |= {
             Wait: self._wait,
             WaitMemory: self._wait,
             SetSignal: _set_signal,
@@ -75,11 +74,11 @@ class CpuEncoder:
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`; see `hcq.driver.Encoder`."""
-        encoders = self._encoders
+        table = self.table
         if out.words.__class__ is not array:
             out.words = array("Q", out.words)
         for command in commands:
-            encoders[command.__class__](command, out)
+            table[command.__class__](command, out)
 
     def _wait(self, command: Wait | WaitMemory, out: PushBuffer) -> None:
         signal, value = command.signal, command.value
@@ -105,21 +104,25 @@ def _barrier(_command: Barrier, out: PushBuffer) -> None:
 def _exec(command: Exec, out: PushBuffer) -> None:
     code: Any = command.program.loaded  # a CpuProgram: the queue's device loaded it
     args = command.args
-    if command.threads != ONE_THREAD:
-        raise UsageError(
-            f"kernel {code.image.name}: a workgroup here has one thread, {command.threads} were given"
-        )
-    x, y, z = command.groups
+    groups, threads, packet = code.ready
+    if command.groups is not groups or command.threads is not threads:
+        threads, packet = command.threads, None
+        x, y, z = groups = command.groups
+        if threads != ONE_THREAD:
+            seen = f"a workgroup here has one thread, {threads} were given"
+            raise UsageError(f"kernel {code.image.name}: {seen}")
+        entry, group_ns = code.entry, code.image.group_ns
+        if x.__class__ is y.__class__ is z.__class__ is int:
+            packet = array("Q", layouts.Exec.pack(function=entry, args=0, x=x, y=y, z=z, group_ns=group_ns))
+            if groups.__class__ is tuple:  # a list may change
+                code.ready = groups, threads, packet
     va = out.place(args.words)
-    if x.__class__ is y.__class__ is z.__class__ is int and 0 <= x | y | z <= _SMALL:
+    if packet:
         words = out.words
-        words.extend(code.packet)
+        words.extend(packet)
         words[_ARGS] = va
-        words[_X] = x
-        words[_Y] = y
-        words[_Z] = z
     else:
-        _emit(out, layouts.Exec, function=code.entry, args=va, x=x, y=y, z=z, group_ns=code.image.group_ns)
+        _emit(out, layouts.Exec, function=entry, args=va, x=x, y=y, z=z, group_ns=group_ns)
     for offset, bits, expr in args.patches:
         out.patch_memory(va + offset, expr, width=bits)
 

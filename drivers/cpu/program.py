@@ -9,7 +9,6 @@ import os
 from array import array
 
 from drivers.cpu.image import HostCode
-from drivers.cpu.layouts import Exec
 from drivers.cpu.link import HostImage
 from drivers.cpu.threads import KERNEL_IMPORTS, Libc
 from drivers.kernel import Kernel
@@ -20,13 +19,14 @@ from hcq.program import KernelImage
 class CpuProgram:
     """A kernel's code in executable memory, which the device unmaps.
 
-    `entry` is the kernel's address, `packet` the packet of a launch without arguments and grid. The kernel
-    runs in this process with all its rights: a store outside its buffers corrupts memory, and a fault ends
-    the process, as in any native library. Raises `UnsupportedError` if the code calls other functions than
-    `KERNEL_IMPORTS`, `UsageError` if the kernel is not in the code, and as `HostImage` and `HostCode`.
+    `entry` is the kernel's address, `ready` the groups and threads of its last launch, and the packet of that
+    launch without arguments. The kernel runs in this process with all its rights: a store outside its buffers
+    corrupts memory, and a fault ends the process, as in any native library. Raises `UnsupportedError` if the
+    code calls other functions than `KERNEL_IMPORTS`, `UsageError` if the kernel is not in the code, and as
+    `HostImage` and `HostCode`.
     """
 
-    __slots__ = ("code", "entry", "image", "packet")
+    __slots__ = ("code", "entry", "image", "ready")
 
     def __init__(self, kernel: Kernel, libc: Libc, image: KernelImage) -> None:
         def resolve(name: str) -> int:
@@ -44,5 +44,4 @@ class CpuProgram:
             raise UsageError(f"kernel {image.name} is not in its code; the code defines: {found}")
         self.code = HostCode(kernel, host, resolve)
         self.entry = self.code.address[image.name]
-        packet = Exec.pack(function=self.entry, args=0, x=0, y=0, z=0, group_ns=image.group_ns)
-        self.packet = array("Q", packet)
+        self.ready: tuple[object, object, array[int]] = (None, None, array("Q"))

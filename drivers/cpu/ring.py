@@ -24,10 +24,6 @@ RING_BYTES = RING_PACKETS * PACKET
 _RING_WORDS = RING_BYTES // 8
 
 
-def _nothing(_until: int) -> None:
-    """Do nothing: the default of `CpuRing.stalled`."""
-
-
 class CpuRing:
     """One ring of a device; see `hcq.driver.Ring`. The caller holds the queue's lock around `submit`."""
 
@@ -39,7 +35,7 @@ class CpuRing:
         self._write = 0
         self._read = 0
         """The last value read from `queue.read`."""
-        self.stalled: Callable[[int], None] = _nothing
+        self.stalled: Callable[[int], None] = lambda _until: None
         """This attribute and the next two: see `hcq.driver.Ring`."""
         self.words = _RING_WORDS
         self.submissions = RING_PACKETS

@@ -82,8 +82,8 @@ class NvEncoder:
         """Whether a barrier after `_last` is still to be encoded."""
         self._owed = False
         """Whether a descriptor replaced a barrier: the next launch by words must then wait for idle first."""
-        self._table = neutral.CommandTable()
-        self._table |= {
+        self.table = neutral.CommandTable()
+        self.table |= {
             neutral.Wait: self._wait,
             neutral.WaitMemory: self._wait,
             neutral.SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
@@ -98,7 +98,7 @@ class NvEncoder:
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
-        table = self._table
+        table = self.table
         self._idle()
         for command, after in zip_longest(commands, commands[1:]):
             kind = command.__class__

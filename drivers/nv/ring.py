@@ -34,10 +34,6 @@ _TAIL_WORDS: Final = push.SEM_WORDS
 """Words that the ring adds to a submission: the release of its number."""
 
 
-def _nothing(_until: int) -> None:
-    """Do nothing: the default of `NvRing.stalled`."""
-
-
 class NvRing:
     """The ring of one channel; see `hcq.driver.Ring`. Not thread-safe: the queue holds its lock.
 
@@ -61,7 +57,7 @@ class NvRing:
         self._setup = setup
         self._refresh = refresh
         self._fault = fault
-        self.stalled: Callable[[int], None] = _nothing
+        self.stalled: Callable[[int], None] = lambda _until: None
         """This attribute, `words` and `submissions`: see `hcq.driver.Ring`."""
         self.memory: NvMemory = memories.push(
             _PUSH_START + push_bytes, label=f"push buffer of {channel.label}"

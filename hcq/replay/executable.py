@@ -30,7 +30,7 @@ from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
 from hcq.params import Expr, Param, Patch, Value, check_reach, check_values, reaches, resolve
 from hcq.profile import timed
-from hcq.queue import Queue
+from hcq.queue import NOTHING, Queue
 from hcq.replay.joined import JoinedReplay
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot, Segment
@@ -79,14 +79,12 @@ class Executable:
         """The least bytes of a buffer for each parameter."""
         self._tails: dict[Queue, Point] = {}
         """The point at the end of the last replay in each queue."""
-        self._queue = segments[0].queue
-        """The queue of the first segment."""
         quiet = True
         for q in self.queues:
             if q.watch is not None or q.crumbs is not None or q.device.trace or q.device.profile:
                 quiet = False
-        self._short = len(segments) == 1 and quiet
-        """Whether `replay` may use its fast path: one queue, without validation, trace or profile."""
+        self._short = self.queues[0] if len(segments) == 1 and quiet else None
+        """The queue, if `replay` may use its fast path: only one, without validation, trace or profile."""
         self._joint = len(segments) > 1 and quiet
         """Whether a replay is one submission to each queue."""
         self._turn = 0
@@ -219,50 +217,43 @@ class Executable:
 
             executable.replay([images, 32]).wait()
         """
-        if after.__class__ is not tuple or after or not self._short or timeout_s is not None:
-            if not self._joint or after.__class__ is not tuple or after or timeout_s is not None:
+        queue = self._short
+        if queue is None or after is not NOTHING or timeout_s is not None:
+            if not self._joint or after is not NOTHING or timeout_s is not None:
                 return self._replay(given, after, timeout_s)
             if self.closed or any(map(_REFUSAL, self.queues)):  # before the locks, as below
                 self._refuse()
             locks = [*map(_LOCK, self._in_order_of_locks)]
             return held(locks, partial(self._replay_held, given, (), None))
-        queue = self._queue
         if queue.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise queue.refusal()
-        compared = True
-        try:
-            with queue.lock:
-                if queue.refusal is not None:
-                    raise queue.refusal()
+        with queue.lock:
+            if queue.refusal is not None:
+                raise queue.refusal()
+            if self._epochs[0] != queue.device.close_epoch:
                 if self.closed:
                     return self._replay(given, after, None)  # closed by another thread: raises
-                if self._epochs[0] != queue.device.close_epoch:
-                    self._verify()  # before a slot is taken: it unbinds all
-                slot = self._slots[self._turn]
-                compared = False
-                bound = bool(given == slot.kept.given)
-                compared = True
-                if bound and self._floats:  # 0.0 equals -0.0, which has other bits
-                    bound = all(map(is_, given, slot.kept.given))
-                if not bound:
-                    slot = self._next()
-                    self._bind(slot, given)
-                point = queue.timeline.next()
-                signal = point.signal
-                template = slot.templates[0]
-                if template is None or template.signals[0] is not signal:
-                    template = slot.ring_words(self.segments[0], ())
-                if template.single >= 0:
-                    template.pushbuffer.words[template.single] = point.value - signal.base
-                else:
-                    template.fill((point.value - signal.base,))
-                slot.points = [point]  # before the submission: an interrupt may leave it in flight
-                queue.submit_template(template.pushbuffer, point, slot.kept)
-        except ValueError:
-            if compared:
-                raise
-            return self._replay(given, after, None)  # an array, which `_bind` refuses
-        return point
+                self._verify()  # before a slot is taken: it unbinds all
+            slot = self._slots[self._turn]
+            current = slot.kept.given
+            try:  # 0.0 equals -0.0, which has other bits
+                bound = given == current and (not self._floats or all(map(is_, given, current)))
+            except ValueError:
+                return self._replay(given, after, None)  # an array, which `_bind` refuses
+            if not bound:
+                slot = self._next()
+                self._bind(slot, given)
+            point = queue.timeline.next()
+            template, signal = slot.templates[0], point.signal
+            if template is None or template.signals[0] is not signal:
+                template = slot.ring_words(self.segments[0], ())
+            if template.single >= 0:
+                template.pushbuffer.words[template.single] = point.value - signal.base
+            else:
+                template.fill((point.value - signal.base,))
+            slot.points = [point]  # before the submission: an interrupt may leave it in flight
+            queue.submit_template(template.pushbuffer, point, slot.kept)
+            return point
 
     def _refuse(self) -> None:
         """Raise the error of a closed executable or of a device that refuses submissions, if there is one."""
@@ -431,7 +422,7 @@ class Executable:
             held(self._locks(), self._close)
 
     def _close(self) -> None:
-        self.closed, self._short = True, False
+        self.closed, self._short, self._epochs = True, None, [-1] * len(self.devices)
         self._slots.clear()
 
     __reduce__ = refuse_copy

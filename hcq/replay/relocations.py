@@ -1,13 +1,15 @@
 """Relocations of an Executable: the u64 elements with bits that a replay writes, and the code that does.
 
 Every patch becomes bits of u64 elements of a slot's memory. `compile_bind` generates the straight-line
-function that replays use: one identity test for each parameter, and stores only for those that changed.
+function that replays use: one identity test for each parameter, and stores only for those that changed. Where
+all changed, the evenly spaced addresses of equal launches are stored at once.
 
 Not here: relocations of ELF images (`drivers.elf`), the check of values (`hcq.params`).
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,8 @@ from hcq.memory import Owner
 from hcq.params import Expr, Param
 
 MASK64 = (1 << 64) - 1
+SHORTEST = 8
+"""The fewest addresses that are stored at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,27 @@ def elements(
     return tuple(out)
 
 
+def rows(plan: Sequence[Element], pointers: Sequence[bool]) -> list[list[Element]]:
+    """Return elements that are whole addresses, of one view and evenly spaced, in rows of `SHORTEST` or more.
+
+    Only every eighth element is in one row: argument blocks begin at multiples of 64 bytes.
+    """
+    columns: dict[tuple[int, int], list[Element]] = {}
+    for element in plan:
+        if _word(element, pointers) == f"b{element.terms[0].param}.address":
+            columns.setdefault((element.view, element.index % 8), []).append(element)
+    found: list[list[Element]] = []
+    for column in columns.values():
+        row: list[Element] = []
+        for element in column:
+            if len(row) > 1 and element.index - row[-1].index != row[1].index - row[0].index:
+                row = []
+            if not row:
+                found.append(row)
+            row.append(element)
+    return [row for row in found if len(row) >= SHORTEST]
+
+
 def compile_bind(
     plan: Sequence[Element],
     least: Sequence[int],
@@ -93,7 +118,7 @@ def compile_bind(
     """
     names = [f"b{i}" for i in range(len(least))]
     # Names are default arguments, and `current` is unpacked: a global or an index costs as much as a test.
-    scope: dict[str, Any] = {"check": check}
+    scope: dict[str, Any] = {"check": check, "array": array}
     singles: dict[Owner, str] = {}
     for users in owners:
         if len(users) == 1:
@@ -109,19 +134,39 @@ def compile_bind(
     if names:
         lines += [f" m{i} = views[{i}]" for i in sorted({element.view for element in plan})]
         lines += [f" {', '.join(names)}, = given"]
-        lines += [f" {', '.join([f'c{i}' for i in range(len(names))])}, = current"]
     uses: list[list[Element]] = [[] for _ in least]
     for element in plan:
         for param in dict.fromkeys([term.param for term in element.terms]):
             uses[param].append(element)
+    bodies: list[list[str]] = []
+    """For each parameter the lines that check and store it."""
     for i, size in enumerate(least):
+        check_it = f"check({i}, b{i})"
         if pointers[i] and len(owners[i]) == 1:
             # Another class has no `device` or no `address`, and the caller checks each value after an error.
             test = f"b{i}.device is not {singles[owners[i][0]]}" + (f" or b{i}.size < {size}" if size else "")
-            lines += [f" if b{i} is not c{i}:", f"  if {test}: check({i}, b{i})"]
-        else:
-            lines += [f" if b{i} is not c{i}:", f"  check({i}, b{i})"]
-        lines += [f"  m{element.view}[{element.index}] = {_word(element, pointers)}" for element in uses[i]]
+            check_it = f"if {test}: {check_it}"
+        stores = [f"  m{element.view}[{element.index}] = {_word(element, pointers)}" for element in uses[i]]
+        bodies.append([f"  {check_it}", *stores])
+    if len(plan) >= SHORTEST and (together := rows(plan, pointers)):
+        first, last = together[0][0].terms[0].param, together[-1][-1].terms[0].param
+        in_rows = {id(element) for row in together for element in row}
+        lines.append(
+            f" if b{first} is not current[{first}] and b{last} is not current[{last}]:  # likely all"
+        )
+        lines += [body[0] for body in bodies]
+        lines += [
+            f"  m{row[0].view}[{row[0].index}:{row[-1].index + 1}:{row[1].index - row[0].index}] = "
+            f"array('L', [{', '.join([_word(element, pointers) for element in row])}])"
+            for row in together
+        ]
+        for used, body in zip(uses, bodies, strict=True):
+            lines += [store for one, store in zip(used, body[1:], strict=True) if id(one) not in in_rows]
+        lines += ["  current[:] = given", "  return"]
+    if names:
+        lines += [f" {', '.join([f'c{i}' for i in range(len(names))])}, = current"]
+    for i, body in enumerate(bodies):
+        lines += [f" if b{i} is not c{i}:", *body]
     lines.append(" current[:] = given")
     exec("\n".join(lines), scope)  # noqa: S102 - the text contains only integers of this module
     bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope.pop("bind")

@@ -70,6 +70,7 @@ class OwnCommand:
 class FakeEncoder:
     def __init__(self, device: FakeDevice) -> None:
         self.device = device
+        self.table = CommandTable()
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         for command in commands:

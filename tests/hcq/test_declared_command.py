@@ -168,7 +168,8 @@ def test_a_profile_gives_it_a_span(fake: FakeDevice):
 def test_a_device_without_an_encoder_for_a_command_refuses_it_and_continues():
     with hcq.open("cpu") as device:
         one, two = put(device, 1, 2)
-        with pytest.raises(UnsupportedError, match="Increment"):
+        wanted = r"^compute 0 of cpu:0 does not run the command Increment, it runs Wait, (.|\n)*docs/writing"
+        with pytest.raises(UnsupportedError, match=wanted):
             device.compute.submit(recorded(device, one, two))
         device.compute.submit(device.compute.record().copy(one, two)).wait()
         assert get(one) == 2

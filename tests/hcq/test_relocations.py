@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from hcq.errors import UsageError
 from hcq.params import Expr, Param, Patch, check_reach, reaches
 from hcq.registry import wrap
-from hcq.replay.relocations import Placed, compile_bind, elements
+from hcq.replay.relocations import SHORTEST, Placed, compile_bind, elements, rows
 from hcq.validate.accesses import Intervals
 from tests.hcq.fake import FakeDevice
 
 SIZE = 8
+WORDS = SIZE + 16 * 20
 
 
 @st.composite
 def plans(draw: st.DrawFn):
-    """Patches that do not overlap, in two memories, for a few buffers and numbers."""
+    """Patches that do not overlap, in two memories, for a few buffers and numbers, and rows of launches."""
     pointers = draw(st.lists(st.booleans(), min_size=1, max_size=5))
     taken: set[tuple[int, int]] = set()
     patches = []
@@ -33,6 +34,10 @@ def plans(draw: st.DrawFn):
         taken |= bits
         expr = (draw(st.integers(0, len(pointers) - 1)), draw(st.integers(0, 100)), draw(st.integers(0, 40)))
         patches.append((view, byte, lo, width, *expr))
+    step, view = draw(st.sampled_from([1, 8, 16])), draw(st.integers(0, 1))
+    for i in range(draw(st.sampled_from([0, SHORTEST - 1, SHORTEST, 20]))):
+        pointers.append(True)
+        patches.append((view, 8 * (SIZE + step * i), 0, 64, len(pointers) - 1, 0, 0))
     return pointers, patches
 
 
@@ -44,9 +49,9 @@ def test_generated_binding_equals_the_loop(
     pointers, raw = plan
     params = [Param(f"p{i}") for i in range(len(pointers))]
     patches = [Placed(p[0], p[1], p[2], p[3], Expr(params[p[4]], p[5], p[6])) for p in raw]
-    noise = [array("Q", [data.draw(st.integers(0, (1 << 64) - 1)) for _ in range(SIZE)]) for _ in range(2)]
-    views = [memoryview(array("Q", memory)) for memory in noise]
-    oracle = [memoryview(array("Q", memory)) for memory in noise]
+    noise = [array("L", [data.draw(st.integers(0, (1 << 64) - 1))]) * WORDS for _ in range(2)]
+    views = [memoryview(array("L", memory)) for memory in noise]
+    oracle = [memoryview(array("L", memory)) for memory in noise]
     built = elements(patches, params, views)
     with wrap(FakeDevice()) as device:
         bind = compile_bind(built, [0] * len(params), pointers, [[device]] * len(params), lambda _i, _v: None)
@@ -61,6 +66,28 @@ def test_generated_binding_equals_the_loop(
                 oracle[e.view][e.index] = sum(bits, e.base)
             assert [v.tolist() for v in views] == [v.tolist() for v in oracle]
             assert current == given_
+
+
+@pytest.mark.parametrize("wrong", [None, 0, 3, 9])
+def test_addresses_of_equal_launches_are_stored_at_once_and_each_is_checked(wrong: int | None):
+    params = [Param(f"p{i}") for i in range(10)]
+    memory = array("L", [7]) * 80
+    plan = elements(
+        [Placed(0, 64 * i, 0, 64, Expr(p)) for i, p in enumerate(params)], params, [memoryview(memory)]
+    )
+    assert rows(plan, [True] * 10) == [list(plan)]
+    with wrap(FakeDevice()) as device:
+        sets = [[device.alloc(64) for _ in params] for _ in range(2)]
+        seen, current = [], [None] * 10
+        bind = compile_bind(plan, [64] * 10, [True] * 10, [[device]] * 10, lambda i, _: seen.append(i))
+        for given_ in sets:
+            bind(given_, current, [memoryview(memory)])
+        if wrong is not None:
+            sets[0][wrong] = device.alloc(63)
+        bind(sets[0], current, [memoryview(memory)])
+        assert (memory[::8].tolist(), current) == ([one.va for one in sets[0]], sets[0])
+        assert seen == ([] if wrong is None else [wrong])
+        assert set(memory[1::8]) == {7}
 
 
 def patch(expr: Expr, width: int) -> Patch:
