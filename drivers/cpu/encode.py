@@ -140,7 +140,12 @@ def _fill(command: Fill, out: PushBuffer) -> None:
 
 
 def _write(command: Write, out: PushBuffer) -> None:
-    _emit(out, layouts.Write, dst=address(command.dst), value=command.value, width=command.bits // 8)
+    value = command.value
+    number = value if isinstance(value, int) else 0
+    _emit(out, layouts.Write, dst=address(command.dst), value=number, width=command.bits // 8)
+    if not isinstance(value, int):  # of a u32 only its own bits, so that a larger number is refused
+        index = len(out.words) - PACKET_WORDS + layouts.Write.sites("value")[0].word
+        out.patch_word(index, value, width=command.bits)
 
 
 def _indirect(command: Indirect, out: PushBuffer) -> None:

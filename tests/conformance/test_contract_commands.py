@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,6 +67,27 @@ def test_params_may_be_buffers_and_numbers(lab: Lab, anywhere: hcq.Queue) -> Non
         anywhere.submit(commands, values={where: target, what: number, size: count}).wait(timeout_s=HANG_S)
     assert read(one) == [3, 0, 0, 0, 3, 9, 0, 0]
     assert read(other) == [0x8000_0001] * 3 + [0, 0x8000_0001, 9, 9, 9]
+
+
+@pytest.mark.parametrize("number", [1 << 32, -(1 << 31) - 1])
+@pytest.mark.parametrize("command", ["fill", "write"])
+def test_a_number_wider_than_its_store_is_refused(
+    lab: Lab, anywhere: hcq.Queue, command: str, number: int
+) -> None:
+    target, graph = lab.words([7]), hcq.Graph()
+    value = graph.param("value", signed=True)
+    commands = getattr(anywhere.record(), command)(target, value)
+    graph.add(anywhere, commands)
+    executable = graph.compile()
+    for call in (
+        partial(anywhere.submit, commands, values={value: number}),
+        partial(executable.replay, [number]),
+    ):
+        with pytest.raises(hcq.UsageError, match=r"value: .* does not fit the 32 bits"):
+            call()
+    executable.replay([-(1 << 31)]).wait(timeout_s=HANG_S)
+    executable.close()
+    assert read(target) == [1 << 31]
 
 
 def test_params_may_be_grids_and_arguments(lab: Lab) -> None:
