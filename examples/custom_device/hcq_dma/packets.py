@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hcq import UnsupportedError
 from hcq.commands import (
     Barrier,
+    CommandTable,
     Copy,
     Exec,
     Fill,
@@ -48,6 +49,9 @@ class Op(enum.IntEnum):
 
 class DmaEncoder:
     """The encoder of both queues. A Barrier needs no packet, as packets run one after another."""
+
+    def __init__(self) -> None:
+        self.table = CommandTable()  # empty: the commands are matched below
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the packets of `commands`. Raises `UnsupportedError` for a kernel."""
