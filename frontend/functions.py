@@ -22,7 +22,7 @@ from typing import Any, Final
 from compiler.dtype import DType, by_name, dtypes, promote
 from frontend.arguments.aliases import MemoryLayout, accepts_aliases
 from frontend.arguments.checks import FLOAT, Size, element_type, whole
-from frontend.arguments.conversion import shown
+from frontend.arguments.conversion import flag, shown
 from frontend.assignment import in_place, refer
 from frontend.device import Device, DeviceName, device_name
 from frontend.evaluation import modes
@@ -236,7 +236,23 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     return import_module("frontend").tensor(data, dtype=wanted, device=device)  # type: ignore[no-any-return]
 
 
-asarray = as_tensor
+def asarray(
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
+) -> Tensor:
+    """Return `as_tensor` of an object, with `copy` always a new tensor.
+
+    With `requires_grad` False it is detached, with True it gets requires_grad.
+    """
+    found = as_tensor(obj, dtype, device)
+    found = found.clone() if copy and found is obj else found
+    if requires_grad is None or flag(requires_grad, "asarray, requires_grad") is found.requires_grad:
+        return found
+    return found.requires_grad_() if requires_grad else found.detach()
 
 
 def randint(

@@ -61,7 +61,7 @@ def xlog1py(x: Tensor, y: Tensor) -> Tensor:
     """Return x log(1 + y), 0 where x is 0 unless y is NaN."""
     x = x if isinstance(x, Tensor) else Tensor.full((), x, device=y.device)
     a, b = agree("xlog1py", x, y, floats=True)
-    return ruled("xlog1py", a * ((a == 0) & (b <= -1)).where(0.0, b).log1p(), a, b)
+    return ruled("xlog1py", a * ((a == 0) & ~b.isnan()).where(0.0, b).log1p(), a, b)
 
 
 globals().update({name: functions.find(function) for name, function in RENAMED.items()})

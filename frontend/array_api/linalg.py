@@ -205,9 +205,10 @@ def pinv(
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     """Return Q and R with x = Q @ R.
 
-    Q of an (m, n) matrix is (m, min(m, n)), for `mode` "complete" (m, m).
+    Q of an (m, n) matrix is (m, min(m, n)), for `mode` "complete" (m, m), for "r" empty.
     """
-    return QRResult(*x.qr(mode))
+    found = QRResult(*x.qr("reduced" if mode == "r" else mode))
+    return found._replace(Q=Tensor.zeros(0, dtype=x.dtype, device=x.device)) if mode == "r" else found
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
@@ -224,8 +225,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """Return singular values and vectors.
 
-    U has m and Vh n vectors for (m, n) matrices; without `full_matrices`, min(m, n) each. Raises `UsageError`
-    for `full_matrices` of matrices that are not square.
+    U has m and Vh n vectors for (m, n) matrices; without `full_matrices`, min(m, n) each.
     """
     u, s, v = x.svd(not full_matrices)
     return SVDResult(u, s, v.adjoint())

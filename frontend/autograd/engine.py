@@ -25,7 +25,7 @@ from typing import Any
 from frontend import assignment
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import flag
-from frontend.autograd.grad_modes import ANOMALY
+from frontend.autograd.grad_modes import ANOMALY, no_grad
 from frontend.autograd.segments import Recomputed
 from frontend.device import LOCK
 from frontend.evaluation.base import (
@@ -385,9 +385,10 @@ def backward(
         changed_ones = _add_gradients(self, gradient, kept=kept, inputs=inputs)
     for call in tuple(AFTER_BACKWARD):
         call(changed_ones)
-    for t in changed_ones:
-        for hook in tuple(state_of(t).after.values()):
-            hook(t)
+    with no_grad():
+        for t in changed_ones:
+            for hook in tuple(state_of(t).after.values()):
+                hook(t)
     return self
 
 

@@ -43,6 +43,8 @@ SWEEP: Final = 64
 
 BACK: Final[dict[Any, Callable[..., TensorBase]]] = {}
 """View function that `put_back` cannot invert -> inverse(parent, value, *arguments), the new parent."""
+LAYOUTS: Final[dict[Any, Callable[..., tuple[tuple[int, ...], tuple[int, ...]]]]] = {}
+"""View function that is no movement -> function of the parent's shape and strides, and the arguments."""
 
 
 def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], names: Any = None) -> None:
@@ -194,6 +196,8 @@ def _layout(t: TensorBase, link: FamilyLink) -> tuple[tuple[int, ...], tuple[int
     if link.parent is None:
         return link.read.shape, row_major(link.read.shape)
     shape, apart = _layout(t, link.parent)
+    if link.read in LAYOUTS:
+        return LAYOUTS[link.read](shape, apart, *link.args)
     found: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     key: Any = None
     if not link.names and all(map(_is_number, link.args)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
-from frontend.arguments.checks import repeated
+from frontend.arguments.checks import repeated, sizes
 from frontend.arguments.conversion import switch
 from frontend.arguments.settings import choice
 from frontend.evaluation.modes import lowered
@@ -203,24 +203,39 @@ class _ConvTranspose(_Convolution):
         self.output_padding = repeated(output_padding, self.rank, f"{type(self).__name__}, output_padding")
         placed(self, device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, output_size: Any = None) -> Tensor:
         """Apply the layer to (batch, in_channels, *spatial); return (batch, out_channels, *sizes).
 
         A size is (n - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the padding
-        of both sides. Raises `UsageError` for another number of channels.
+        of both sides. `output_size`, the sizes or the whole shape of the result, chooses the padding of the
+        output. Raises `UsageError` for another number of channels, and for sizes that no such padding gives.
         """
         x, single = self._batched(x)
+        extra = self.output_padding if output_size is None else self._extra(x, output_size)
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
         y = x.conv_transpose2d(
             weight,
             bias,
             self.stride,
             cast("Sizes", self.padding),
-            self.output_padding,
+            extra,
             self.groups,
             self.dilation,
         )
         return y.squeeze(0) if single else y
+
+    def _extra(self, x: Tensor, output_size: Any) -> tuple[int, ...]:
+        """Return the padding of the output with which it has the sizes `output_size`."""
+        wanted = sizes((tuple(output_size),), f"{type(self).__name__}, output_size")[-self.rank :]
+        pairs = spatial_padding(cast("Sizes", self.padding), self.rank, type(self).__name__)
+        every = zip(x.shape[2:], self.stride, pairs, self.dilation, self.kernel_size, strict=True)
+        least = [(n - 1) * step - lo - hi + far * (k - 1) + 1 for n, step, (lo, hi), far, k in every]
+        extra = tuple([n - m for n, m in zip(wanted, least, strict=False)])
+        if len(wanted) != self.rank or any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
+            most = [m + step - 1 for m, step in zip(least, self.stride, strict=True)]
+            text = f"wanted sizes from {least} to {most}, saw {tuple(output_size)}"
+            raise UsageError(f"{type(self).__name__}, output_size: {text}")
+        return extra
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -183,7 +183,7 @@ def rms_norm(
     _last_axes(input, normalized_shape, "rms_norm")
     layer = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)
     layer.weight = weight
-    found: Tensor = layer(input)
+    found: Tensor = layer.forward(input)
     return found
 
 
@@ -222,7 +222,7 @@ def batch_norm(  # noqa: PLR0917 - the field's signature
     if running_mean is not None and running_var is not None:
         layer.running_mean, layer.running_var = running_mean, running_var
     with Tensor.train(layer.training):
-        found: Tensor = layer(input)
+        found: Tensor = layer.forward(input)
     return found
 
 
@@ -241,7 +241,7 @@ def group_norm(
         raise UsageError(f"group_norm: wanted (batch, channels, ...), saw the shape {input.shape}")
     layer = GroupNorm(num_groups, input.shape[1], eps, affine=False)
     layer.weight, layer.bias = weight, bias
-    found: Tensor = layer(input)
+    found: Tensor = layer.forward(input)
     return found
 
 

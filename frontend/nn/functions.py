@@ -18,6 +18,7 @@ from frontend.arguments.checks import broadcast, sizes, whole
 from frontend.arguments.conversion import number, shown, switch
 from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.module import Module, raised, rounded, wide
+from frontend.nn.state.models import BUFFERS
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ class _Method(Module):
             value = given.get(name, default)
             if name in self.unused:
                 value = switch(value, f"{type(self).__name__}, {name}")
-            setattr(self, name, value)
+            if name in {"weight", "pos_weight"}:
+                self.__dict__.setdefault(BUFFERS, set())
+                self.register_buffer(name, None if value is None else layer_input(self, value))
+            else:
+                setattr(self, name, value)
 
     def settings(self) -> dict[str, Any]:
         """Return the named arguments with which the method is called."""
@@ -183,12 +188,9 @@ class CrossEntropyLoss(WeightedLoss):
         reduction: Literal["mean", "sum", "none"] = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        old: dict[str, Any] = {"size_average": size_average, "reduce": reduce, "reduction": reduction}
-        reduction = reduced_as_before("CrossEntropyLoss", old)["reduction"]
-        self.weight = None if weight is None else layer_input(self, weight)
-        if self.weight is not None:
-            self.weight.requires_grad = False
-        self.ignore_index, self.reduction, self.label_smoothing = ignore_index, reduction, label_smoothing
+        weight = None if weight is None else layer_input(self, weight)
+        super().__init__(weight, size_average, reduce, reduction)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """Return the loss of logits (batch, classes, ...), or (classes,).

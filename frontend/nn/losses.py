@@ -191,7 +191,7 @@ def gaussian_nll_loss(
 ) -> Tensor:
     """Return (log(var) + (input - target)² / var) / 2, with var at least `eps`; `full` adds log(2 pi) / 2.
 
-    `var` is a number, or a tensor of the input's shape, or of that shape with a last axis of 1 or without the
+    `var` is a number, or a tensor of the input's shape, or of that shape with axes of 1 or without the
     last axis: then each row has one. Gradients flow to var as if it was not limited. Raises `UsageError` for
     other shapes and for a negative number.
     """
@@ -200,9 +200,9 @@ def gaussian_nll_loss(
     if var.shape != input.shape:
         if var.shape == input.shape[:-1]:
             var = var.unsqueeze(-1)
-        elif var.shape != (*input.shape[:-1], 1):
+        elif var.ndim != input.ndim or any(n not in {1, m} for n, m in zip(var.shape, input.shape)):
             raise UsageError(
-                f"gaussian_nll_loss: var has the shape {var.shape}, wanted {input.shape} or one for each row"
+                f"gaussian_nll_loss: var has the shape {var.shape}, wanted {input.shape} or one for each row or axis"
             )
     limited = var + (var.maximum(eps) - var).detach()
     loss = (limited.log() + (input - target) ** 2 / limited) * 0.5

@@ -422,15 +422,16 @@ class Module(Hooked):
         """Do nothing; what a subclass defines is called with the state before it is loaded, as a hook."""
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        """Set the attribute `name` to a tensor, which is no parameter; its requires_grad becomes False.
+        """Set the attribute `name` to a tensor, which is no parameter.
 
-        The state dictionary holds it only if it is `persistent`. Raises `UsageError` for another attribute's
+        If the module did not call `super().__init__()`, its requires_grad becomes False. The state
+        dictionary holds it only if it is `persistent`. Raises `UsageError` for another attribute's
         name, `UsageTypeError` for no tensor.
         """
         mine: set[str] | None = self.__dict__.get(BUFFERS)
         named = isinstance(self.__dict__.get(name), Tensor) if mine is None else name in mine
         self._check_new("register_buffer", name, tensor, Tensor, named)
-        if tensor is not None:
+        if tensor is not None and mine is None:
             tensor.requires_grad = False
         self.__dict__.get(BUFFERS, set()).add(name)
         transient = self.__dict__.setdefault(state.models.TRANSIENT, set())

@@ -114,7 +114,8 @@ class NormBase(Module):
         distance = x - mean.reshape(1, -1, *(1,) * (x.ndim - 2))
         var = (distance * distance).mean(axes)
         if training and self.track_running_stats:
-            self._learn(mean.detach(), var.detach(), x.numel() // max(1, x.shape[1]))
+            if x.numel():
+                self._learn(mean.detach(), var.detach(), x.numel() // x.shape[1])
             self.num_batches_tracked += 1
         y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
         return rounded(y, given, self.weight, self.bias)
@@ -316,6 +317,9 @@ class InstanceNorm(NormBase):
     are (num_features,), 1 and 0 at first, None without `affine`. Raises as `BatchNorm`.
     """
 
+    rank: int | None = None
+    """The number of axes after the channels; an input with so many needs no batch."""
+
     def __init__(  # noqa: PLR0917 - the field's signature
         self,
         num_features: int,
@@ -333,10 +337,12 @@ class InstanceNorm(NormBase):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (batch, num_features, ...); return the same shape. Raises as `BatchNorm`."""
-        training = in_training(self)
+        x, training = layer_input(self, x, self.weight), in_training(self)
+        if self.rank and x.ndim == self.rank + 1:
+            return self.forward(x.unsqueeze(0)).squeeze(0)
         if self.track_running_stats and not training:
             return super().forward(x)
-        given = raised(layer_input(self, x, self.weight))
+        given = raised(x)
         check_channels(self, given, self.num_features)
         check_values(self, given, given.shape[0] * given.shape[1])
         flat = wide(given).reshape(*given.shape[:2], math.prod(given.shape[2:]))
@@ -351,15 +357,21 @@ class InstanceNorm(NormBase):
 
 
 class InstanceNorm1d(InstanceNorm):
-    """`InstanceNorm` of (batch, channels, length)."""
+    """`InstanceNorm` of (batch, channels, length), or of one sample."""
+
+    rank = 1
 
 
 class InstanceNorm2d(InstanceNorm):
-    """`InstanceNorm` of (batch, channels, height, width)."""
+    """`InstanceNorm` of (batch, channels, height, width), or of one sample."""
+
+    rank = 2
 
 
 class InstanceNorm3d(InstanceNorm):
-    """`InstanceNorm` of (batch, channels, depth, height, width)."""
+    """`InstanceNorm` of (batch, channels, depth, height, width), or of one sample."""
+
+    rank = 3
 
 
 class LocalResponseNorm(Module):

@@ -258,7 +258,7 @@ class _Recurrent(Module):
         """
         if not hasattr(x, "lengths"):
             return self._padded(x, state, None)
-        packed = type(x)
+        packed = type(x).of
         if x.batch_first is not self.batch_first:
             x = packed(x.padded.transpose(0, 1), x.lengths, self.batch_first, x.in_order)
         y, ends = self._padded(x.padded, state, x.steps())

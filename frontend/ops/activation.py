@@ -246,8 +246,8 @@ def tanhshrink(self: T) -> T:
 
 @method
 def threshold(self: T, threshold: float, value: float) -> T:
-    """Return self, or `value` where self is at most a threshold, promoted to one dtype."""
-    return where(le(widened_float(self), threshold), value, self)
+    """Return self, or `value` where self is at most a threshold; for integers the value is truncated."""
+    return where(le(widened_float(self), threshold), int(value) if self.expr.dtype.is_int else value, self)
 
 
 @method
@@ -273,7 +273,9 @@ def prelu(self: T, weight: T) -> T:
     weights.
     """
     shape = self.expr.shape
-    if len(weight.expr.shape) == 1 and weight.expr.shape[0] > 1:
+    if not shape and weight.expr.shape == (1,):
+        weight = reshape(weight, ())
+    elif len(weight.expr.shape) == 1 and weight.expr.shape[0] > 1:
         count = weight.expr.shape[0]
         if len(shape) < 2 or shape[1] != count:
             raise UsageError(f"prelu: {count} weights for the shape {shape}: wanted axis 1 of that size")

@@ -15,6 +15,7 @@ from frontend.arguments.checks import element_type, tensor
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import constant, convert, coordinate
 from frontend.evaluation.trace import apply, method, named
+from frontend.evaluation.views import BACK, LAYOUTS, strides, viewing
 from frontend.ops.movement import reshape
 from hcq.errors import UsageError
 
@@ -100,9 +101,36 @@ def _wanted(dtype: DType | str, what: str) -> DType:
 
 
 def view(self: T, *shape: builtins.int | Sequence[builtins.int] | DType) -> T:
-    """Return self in another shape, as `reshape`, or for a dtype its bits, as `bitcast`. Raises as they."""
+    """Return self in another shape, as `reshape`, or for a dtype its bits, as `bitcast`. Raises as they.
+
+    Both are views. Bits of another size are a copy where the last axis is not contiguous.
+    """
     wanted: Any = shape[0] if len(shape) == 1 else None
-    return bitcast(self, wanted) if isinstance(wanted, DType) else reshape(self, *cast_type("Any", shape))
+    if not isinstance(wanted, DType):
+        return reshape(self, *cast_type("Any", shape))
+    old = self.expr.dtype
+    if wanted is old or (wanted.bits != old.bits and (not self.expr.shape or strides(self)[-1] != 1)):
+        return bitcast(self, wanted)
+    return _viewed_bits(self, wanted, old)
+
+
+@viewing
+def _viewed_bits(self: T, dtype: DType, old: DType) -> T:  # noqa: ARG001 - what is written to it is of that dtype
+    return _bits(self, dtype)
+
+
+def _layout_of_bits(
+    shape: tuple[builtins.int, ...], apart: tuple[builtins.int, ...], dtype: DType, old: DType
+) -> tuple[tuple[builtins.int, ...], tuple[builtins.int, ...]]:
+    """Return the shape and the strides of the bits of a tensor, in elements of the new dtype."""
+    if dtype.bits == old.bits:
+        return shape, apart
+    lengths, steps = shape[-1] * old.bits // dtype.bits, [n * old.bits // dtype.bits for n in apart[:-1]]
+    return (*shape[:-1], lengths), (*steps, 1)
+
+
+LAYOUTS[_viewed_bits] = _layout_of_bits
+BACK[_viewed_bits] = lambda _parent, value, _dtype, old: _bits(value, old)
 
 
 def _to(name: str, dtype: DType, text: str = "") -> Callable[[T], T]:

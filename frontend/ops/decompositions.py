@@ -366,17 +366,16 @@ def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
 def svd(self: T, some: bool = True) -> Singular[T]:
     """Return U, S and V with self = U @ diag(S) @ V.T, the singular values in descending order.
 
-    There are k = min(m, n) singular values of (m, n) matrices; U is (m, k), V is (n, k). `some=False` wants
-    square U and V, and raises `UsageError` unless m = n. A column of U whose singular value is 0 is 0. The
-    gradient of U and V is infinite or NaN where two singular values are equal, as the vectors are not unique.
+    There are k = min(m, n) singular values of (m, n) matrices; U is (m, k), V is (n, k), with `some=False`
+    (m, m) and (n, n). A column of U whose singular value is 0 is 0, unless m != n and `some=False`. The
+    gradient of U and V is infinite or NaN where two singular values are equal, as the vectors are not unique;
+    none flows through vectors beyond k.
     """
     check_matrices(self, "svd")
     m, n = self.expr.shape[-2:]
     if m < n:
         found = svd(transpose(self, -1, -2), some)
         return Singular(found.V, found.S, found.U)
-    if not some and m != n:
-        raise UsageError(f"svd: wanted some=True for matrices that are not square, saw {self.expr.shape}")
     rank = len(self.expr.shape)
     size = reductions.fold(Ops.MAX, absolute(self), (rank - 2, rank - 1), keepdim=True)
     both = stopped(_rotated(div(self, _power_below(size))))
@@ -388,9 +387,11 @@ def svd(self: T, some: bool = True) -> Singular[T]:
     u = where(none, 0.0, div(work, where(none, 1.0, unsqueeze(size, -2))))
     both = _with_rule(cat(u, v, axis=-2), self, rule="singular_vectors")
     u, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
-    return Singular(
-        u, _with_rule(reductions.sum(mul(u, matmul(self, v)), -2), self, both, rule="singular_values"), v
-    )
+    s = _with_rule(reductions.sum(mul(u, matmul(self, v)), -2), self, both, rule="singular_values")
+    if not some and m != n:
+        q = stopped(qr(u, "complete").Q)
+        u = cat(where(none, part(q, rank - 1, 0, n), u), part(q, rank - 1, n, m), axis=-1)
+    return Singular(u, s, v)
 
 
 @composite

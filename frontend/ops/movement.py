@@ -201,14 +201,19 @@ def repeat(self: T, *repeats: int | Sequence[int]) -> T:
 
 @accepts_aliases
 def repeat_interleave(
-    self: T, repeats: Place, axis: int | None = None, *, output_size: int | None = None
+    self: T, repeats: Place | None = None, axis: int | None = None, *, output_size: int | None = None
 ) -> T:
     """Return each element `repeats` times in a row along an axis; without an axis, self is flattened first.
 
+    Without `repeats`, self has them: the result has the number of each element so many times.
     `repeats` is one number, or a vector with a number for each element of the axis. A tensor of repeats is
     computed. `output_size` has no effect but a check: it must be the new size of the axis. Raises
     `UsageError` for another size, another number of repeats, and negative ones.
     """
+    if repeats is None:
+        make: Any = self.__class__
+        places = make(list(range(self.expr.shape[0])), dtype="int64", device=self.expr.device)
+        return cast("T", repeat_interleave(places, self, output_size=output_size))
     counts = plain(repeats)
     counts = list(counts) if isinstance(counts, (tuple, list)) else [counts]
     if any(whole(n, "repeat_interleave") < 0 for n in counts):
@@ -223,7 +228,7 @@ def repeat_interleave(
         raise UsageError(f"repeat_interleave: the axis gets {total} elements, saw output_size={output_size}")
     if len({*counts}) == 1:
         return _repeated(x, counts[0], a)
-    make: Any = self.__class__
+    make = self.__class__
     places = [i for i, count in enumerate(counts) for _ in range(count)]
     index: T = make(places, dtype="int64", device=x.expr.device)
     return _chosen(x, index, a)

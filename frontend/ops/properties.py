@@ -10,7 +10,7 @@ from typing import Any
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import converting
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.views import is_dense
+from frontend.evaluation.views import is_dense, strides
 from frontend.ops import movement
 
 
@@ -76,8 +76,9 @@ def ndimension(self: TensorBase) -> int:
 
 
 def dim_order(self: TensorBase) -> tuple[int, ...]:
-    """Return the numbers of the axes from the outermost one in memory on: rows follow each other."""
-    return tuple(range(len(self.expr.shape)))
+    """Return the numbers of the axes from the outermost one in memory on, by `stride`."""
+    apart = strides(self)
+    return tuple(sorted(range(len(apart)), key=lambda axis: -apart[axis]))
 
 
 def pin_memory(self: T) -> T:

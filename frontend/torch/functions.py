@@ -61,7 +61,7 @@ def embedding_bag(
         1, 1, max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset=include_last_offset
     )
     layer.weight, layer.padding_idx = weight, padding_idx
-    found: Tensor = layer(input, offsets, per_sample_weights)
+    found: Tensor = layer.forward(input, offsets, per_sample_weights)
     return found
 
 
@@ -184,7 +184,7 @@ def instance_norm(
     every: Any = weight, bias, running_mean, running_var
     layer.weight, layer.bias, layer.running_mean, layer.running_var = every
     with Tensor.train():
-        return layer(input)
+        return layer.forward(input)
 
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:

@@ -14,6 +14,7 @@ import math
 from typing import Any, NamedTuple
 
 from frontend.arguments.aliases import answer_module
+from frontend.arguments.checks import broadcast
 from frontend.array_api.elementwise import agreed
 from frontend.array_api.linalg import (
     cholesky,
@@ -285,6 +286,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     if not left:
         return lu_solve(LU, pivots, B.adjoint(), adjoint=not adjoint).adjoint()
     (lower, upper), order = _parted(LU), _order(pivots, LU.shape[-2])
+    batch = broadcast((LU.shape[:-2], B.shape[:-2]), "lu_solve")
+    B, order = B.expand(*batch, *B.shape[-2:]), order.expand(*batch, order.shape[-1])  # noqa: N806 - as above
     if adjoint:
         return _rows(lower.adjoint().solve(upper.adjoint().solve(B)), order.argsort(-1))
     return upper.solve(lower.solve(_rows(B, order)))

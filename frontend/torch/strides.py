@@ -82,7 +82,7 @@ def as_strided_scatter(
     tensor(src, "as_strided_scatter", self)
     if src.expr.shape != places.expr.shape:
         raise UsageError(f"as_strided_scatter: wanted src of shape {places.expr.shape}, saw {src.expr.shape}")
-    return put(self, places, src)
+    return put(self, places, cast(src, self.expr.dtype))
 
 
 @converting

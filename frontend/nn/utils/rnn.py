@@ -11,8 +11,7 @@ Not here: the layers. Next: `nn.recurrent`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from frontend.arguments.aliases import answer_module
@@ -22,19 +21,66 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 
-@dataclass(frozen=True)
 class PackedSequence:
-    """A padded batch, (time, batch, ...) or (batch, time, ...), and the length of each sequence."""
+    """A padded batch, (time, batch, ...) or (batch, time, ...), and the length of each sequence.
+
+    It is made of `data` and `batch_sizes`, and is a sequence of these, `sorted_indices` and
+    `unsorted_indices`. Raises `UsageError` for batch sizes that do not descend, or are not those of the data.
+    """
 
     padded: Tensor
     lengths: tuple[int, ...]
-    batch_first: bool = False
-    in_order: bool = True
+    batch_first: bool
+    in_order: bool
     """Whether the lengths had to descend: there are no indices of an order then."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.lengths, tuple):
-            raise UsageTypeError("PackedSequence: make one by pack_padded_sequence or pack_sequence")
+    def __init__(
+        self, data: Tensor, batch_sizes: Any = None, sorted_indices: Any = None, unsorted_indices: Any = None
+    ) -> None:
+        if not isinstance(data, Tensor) or batch_sizes is None:
+            text = "wanted data and batch_sizes\nhint: pack_padded_sequence and pack_sequence make one"
+            raise UsageTypeError(f"PackedSequence: {text}")
+        counts = [int(n) for n in getattr(batch_sizes, "tolist", lambda: batch_sizes)()]
+        if counts != sorted(counts)[::-1] or min(counts, default=0) < 1 or sum(counts) != len(data):
+            text = f"wanted batch_sizes that descend to {len(data)} rows in all, saw {counts}"
+            raise UsageError(f"PackedSequence: {text}")
+        lengths = [sum(i < n for n in counts) for i in range(counts[0])]
+        rest, steps = ((0, 0),) * (data.ndim - 1), data.split(counts)
+        padded = Tensor.stack(*[t.pad(((0, counts[0] - len(t)), *rest)) for t in steps])
+        back = unsorted_indices
+        if back is None and sorted_indices is not None:
+            back = sorted_indices.argsort()
+        if back is not None:
+            padded, lengths = padded.index_select(1, back), [lengths[i] for i in back.tolist()]
+        self._set(padded, tuple(lengths), False, back is None)
+
+    def _set(self, padded: Tensor, lengths: tuple[int, ...], batch_first: bool, in_order: bool) -> None:
+        self.padded, self.lengths, self.batch_first, self.in_order = padded, lengths, batch_first, in_order
+
+    @classmethod
+    def of(cls, padded: Tensor, lengths: tuple[int, ...], batch_first: bool, in_order: bool) -> PackedSequence:
+        """Return a padded batch with the length of each sequence as a packed one."""
+        found = object.__new__(cls)
+        found._set(padded, lengths, batch_first, in_order)  # noqa: SLF001 - of this class
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.data, self.batch_sizes, self.sorted_indices, self.unsorted_indices))
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+    def _replace(self, **parts: Any) -> PackedSequence:
+        """Return the batch with other parts, by their names."""
+        names = ("data", "batch_sizes", "sorted_indices", "unsorted_indices")
+        return PackedSequence(**(dict(zip(names, self, strict=True)) | parts))
+
+    def to(self, *args: Any, **names: Any) -> PackedSequence:
+        """Return the batch on another device or in another dtype, as `Tensor.to`."""
+        return self.of(self.padded.to(*args, **names), self.lengths, self.batch_first, self.in_order)
 
     @property
     def _order(self) -> list[int]:
@@ -98,7 +144,7 @@ def pack_padded_sequence(
             "hint: pass enforce_sorted=False"
         )
     whole = input[:, : max(found)] if first else input[: max(found)]
-    return PackedSequence(whole, found, first, enforce_sorted)
+    return PackedSequence.of(whole, found, first, enforce_sorted)
 
 
 def pad_packed_sequence(
@@ -116,7 +162,7 @@ def pad_packed_sequence(
     if sequence.batch_first:
         x = x.transpose(0, 1)
     live = Tensor.stack(*sequence.steps()).reshape(n, x.shape[1], *(1,) * (x.ndim - 2))
-    x = live.where(x, padding_value)
+    x = x.masked_fill(live.logical_not(), padding_value)
     if total_length is not None:
         if total_length < n:
             raise UsageError(
