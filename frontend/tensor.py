@@ -401,7 +401,9 @@ class Tensor(Methods, Exchange):
     def register_post_accumulate_grad_hook(self, hook: Callable[[Self], None]) -> grad_state.HookHandle:
         """Let each `backward` call `hook(tensor)` at its end for this leaf; `remove` of the result ends that.
 
-        The hook runs inside `no_grad`: it may change the tensor in place. Raises `UsageTypeError` for no function, `UsageError` for a tensor that is no leaf with requires_grad.
+        The hook runs inside `no_grad`: it may change the tensor in place.
+
+        Raises `UsageTypeError` for no function, `UsageError` for a tensor that is no leaf with requires_grad.
         """
         if not callable(hook):
             raise UsageTypeError(f"register_post_accumulate_grad_hook: wanted a function, saw {shown(hook)}")

@@ -228,11 +228,15 @@ class _ConvTranspose(_Convolution):
         """Return the padding of the output with which it has the sizes `output_size`."""
         wanted = sizes((tuple(output_size),), f"{type(self).__name__}, output_size")[-self.rank :]
         pairs = spatial_padding(cast("Sizes", self.padding), self.rank, type(self).__name__)
-        every = zip(x.shape[2:], self.stride, pairs, self.dilation, self.kernel_size, strict=True)
+        stride, dilation, kernel = [
+            repeated(n, self.rank, type(self).__name__)
+            for n in (self.stride, self.dilation, self.kernel_size)
+        ]
+        every = zip(x.shape[2:], stride, pairs, dilation, kernel, strict=True)
         least = [(n - 1) * step - lo - hi + far * (k - 1) + 1 for n, step, (lo, hi), far, k in every]
         extra = tuple([n - m for n, m in zip(wanted, least, strict=False)])
-        if len(wanted) != self.rank or any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
-            most = [m + step - 1 for m, step in zip(least, self.stride, strict=True)]
+        if len(wanted) != self.rank or any(not 0 <= e < s for e, s in zip(extra, stride, strict=True)):
+            most = [m + step - 1 for m, step in zip(least, stride, strict=True)]
             text = f"wanted sizes from {least} to {most}, saw {tuple(output_size)}"
             raise UsageError(f"{type(self).__name__}, output_size: {text}")
         return extra

@@ -37,6 +37,8 @@ class Loss(Module):
 class WeightedLoss(Loss):
     """Base of losses with the buffer `weight`, one number for each class."""
 
+    weight: Tensor | None
+
     def __init__(self, weight: Tensor | None = None, *old: Any, **settings: Any) -> None:
         super().__init__(*old, **settings)
         self.register_buffer("weight", weight)

@@ -200,10 +200,9 @@ def gaussian_nll_loss(
     if var.shape != input.shape:
         if var.shape == input.shape[:-1]:
             var = var.unsqueeze(-1)
-        elif var.ndim != input.ndim or any(n not in {1, m} for n, m in zip(var.shape, input.shape)):
-            raise UsageError(
-                f"gaussian_nll_loss: var has the shape {var.shape}, wanted {input.shape} or one for each row or axis"
-            )
+        elif len(var.shape) != input.ndim or broadcast((var.shape, input.shape), "var") != input.shape:
+            text = f"wanted {input.shape} or one for each row or axis"
+            raise UsageError(f"gaussian_nll_loss: var has the shape {var.shape}, {text}")
     limited = var + (var.maximum(eps) - var).detach()
     loss = (limited.log() + (input - target) ** 2 / limited) * 0.5
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)

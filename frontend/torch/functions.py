@@ -110,9 +110,7 @@ def bartlett_window(
     window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """Return a triangle from 0 to 1 and back over one period; see `hann_window`."""
-    return _window(
-        "bartlett_window", window_length, periodic, lambda t: 1 - (2 * t - 1).abs(), dtype, device
-    )
+    return _window("bartlett_window", window_length, periodic, lambda t: 1 - (2 * t - 1).abs(), dtype, device)
 
 
 def kaiser_window(
@@ -332,9 +330,7 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     return result.cast(input.dtype if input.is_floating_point() else "float32")
 
 
-def gradient(
-    input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
-) -> tuple[Tensor, ...]:
+def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Return the derivative along each axis by differences of the second order, at the ends of `edge_order`.
 
     `spacing` is a number, a number for each axis, or a tensor of places for each. Raises `UsageError` for

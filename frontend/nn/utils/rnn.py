@@ -58,10 +58,12 @@ class PackedSequence:
         self.padded, self.lengths, self.batch_first, self.in_order = padded, lengths, batch_first, in_order
 
     @classmethod
-    def of(cls, padded: Tensor, lengths: tuple[int, ...], batch_first: bool, in_order: bool) -> PackedSequence:
+    def of(
+        cls, padded: Tensor, lengths: tuple[int, ...], batch_first: bool, in_order: bool
+    ) -> PackedSequence:
         """Return a padded batch with the length of each sequence as a packed one."""
         found = object.__new__(cls)
-        found._set(padded, lengths, batch_first, in_order)  # noqa: SLF001 - of this class
+        found._set(padded, lengths, batch_first, in_order)
         return found
 
     def __iter__(self) -> Iterator[Any]:
