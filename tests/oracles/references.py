@@ -6,7 +6,7 @@ compared: tensors by dtype, shape, requires_grad and values to 2e-4, and numbers
 numbers are NumPy's in both, and parameters of new layers are set to such numbers.
 
 The program prints each statement whose value differs and each that PyTorch alone runs, then the counts. It
-exits with 1 if one differs that `KNOWN` does not name. It needs PyTorch. Nothing of the texts is kept.
+exits with 1 if one differs that `KNOWN` does not name. It needs PyTorch. Nothing is kept.
 """
 
 from __future__ import annotations
@@ -230,7 +230,8 @@ def _answers(statements: dict[str, list[str]], library: str) -> dict[str, list[A
         given, made = Path(folder) / "statements.json", Path(folder) / "answers"
         given.write_text(json.dumps(statements))
         line = [sys.executable, "-m", "tests.oracles.references", "--of", library, str(given), str(made)]
-        subprocess.run(line, check=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+        here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        subprocess.run(line, check=True, env=here, cwd=folder)  # examples write files
         found: dict[str, list[Any]] = pickle.loads(made.read_bytes())  # noqa: S301 - this program wrote it
         return found
 
