@@ -167,6 +167,14 @@ class Executable:
                 for patch, reach in self._checks[i]:
                     check_reach(patch, reach, number)
 
+    def _holds(self, slot: ReplaySlot, given: Sequence[Value]) -> bool:
+        """Return whether a slot is bound to these values, as when two sets of them alternate."""
+        current = slot.kept.given
+        try:  # 0.0 equals -0.0, which has other bits
+            return bool(given == current and (not self._floats or all(map(is_, given, current))))
+        except ValueError:  # an array, which `_bind` refuses
+            return False
+
     def _bind(self, slot: ReplaySlot, given: Sequence[Value]) -> None:
         """Bind values to a slot: write those that changed. On an error the slot is unbound."""
         if given.__class__ is not list and not isinstance(given, (list, tuple)):
@@ -236,13 +244,14 @@ class Executable:
                 self._verify()  # before a slot is taken: it unbinds all
             slot = self._slots[self._turn]
             current = slot.kept.given
-            try:  # 0.0 equals -0.0, which has other bits
+            try:  # as `_holds`, without its call
                 bound = given == current and (not self._floats or all(map(is_, given, current)))
             except ValueError:
                 return self._replay(given, after, None)  # an array, which `_bind` refuses
             if not bound:
                 slot = self._next()
-                self._bind(slot, given)
+                if not self._holds(slot, given):
+                    self._bind(slot, given)
             point = queue.timeline.next()
             template, signal = slot.templates[0], point.signal
             if template is None or template.signals[0] is not signal:
