@@ -243,12 +243,7 @@ class Executable:
                     return self._replay(given, after, None)  # closed by another thread: raises
                 self._verify()  # before a slot is taken: it unbinds all
             slot = self._slots[self._turn]
-            current = slot.kept.given
-            try:  # as `_holds`, without its call
-                bound = given == current and (not self._floats or all(map(is_, given, current)))
-            except ValueError:
-                return self._replay(given, after, None)  # an array, which `_bind` refuses
-            if not bound:
+            if not self._holds(slot, given):  # a `try` here would let an interrupt keep the lock
                 slot = self._next()
                 if not self._holds(slot, given):
                     self._bind(slot, given)

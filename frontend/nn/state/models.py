@@ -7,7 +7,7 @@ Not here: parameters alone (`nn.Module.parameters`). Next: `safetensors`, `check
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from frontend.arguments.conversion import shown
@@ -120,7 +120,8 @@ def _walk(
     attributes = getattr(value, "__dict__", {})
     passing = () if transient else attributes.get(TRANSIENT, ())
     buffers = attributes.get(BUFFERS)
-    for key, part in sorted([p for p in parts_of(value) if p[0] not in passing], key=_place):
+    parts = [p for p in parts_of(value) if p[0] not in passing]
+    for key, part in sorted(parts, key=lambda p: _place(p, buffers or ())):
         inner = (buffers is not None and key not in buffers) if module else registered
         full = f"{name}.{key}" if name else key
         left_out = not buffered and buffers and key in buffers and isinstance(part, Tensor)
@@ -131,11 +132,12 @@ def _walk(
         seen.discard(id(value))  # they have further names; a circle ends
 
 
-def _place(part: tuple[str, Any]) -> int:
+def _place(part: tuple[str, Any], buffers: Collection[str]) -> int:
     """Return the order of an attribute, as in PyTorch: parameters, then buffers, then what has tensors."""
-    return (
-        2 if not isinstance(part[1], Tensor) else 0 if is_parameter(part[1]) and part[1].dtype.is_float else 1
-    )
+    name, value = part
+    if not isinstance(value, Tensor):
+        return 2
+    return 0 if name not in buffers and is_parameter(value) and value.dtype.is_float else 1
 
 
 def get_parameters(model: Any) -> list[Tensor]:
