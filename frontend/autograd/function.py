@@ -24,11 +24,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
 from frontend.arguments.conversion import shown
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import constant, ruled, stopped
+from frontend.evaluation.constants import constant, number_like, ruled, stopped
+from frontend.evaluation.expr import inside
+from frontend.evaluation.gradient_state import CALLED
 from frontend.evaluation.printing import described
-from frontend.evaluation.trace import composite
+from frontend.evaluation.trace import composite, make
 from frontend.ops.elementwise import add
 from hcq.errors import UsageError, UsageTypeError
 
@@ -100,8 +103,8 @@ class Function:
     def backward(ctx: Any, *g: Any) -> Any:
         """Return the gradient of each argument of `forward`, given that of each of its results.
 
-        It is called once, with zeros, or None, for results that nothing was computed from; results that were
-        read before are differentiated one by one. It returns one tensor for one argument, else a tuple with
+        It is called once, with zeros, or None, for results that nothing was computed from. It returns one
+        tensor for one argument, else a tuple with
         an entry for each argument, tensor or not; None is the entry of an argument without a gradient.
         Further entries may be None. A gradient has the shape and dtype of its argument.
         """
@@ -137,6 +140,7 @@ class Function:
         fixed = [k for k, v in enumerate(every) if any(v is t for t in ctx.fixed)]
         flowing = [k for k, r in enumerate(results) if r is not None and r[1].is_float and k not in fixed]
         rule = FunctionRule(cls, left, len(args), tuple(inputs), (tuple(flowing), results))
+        CALLED[0] |= len(flowing) > 1
         call = _call(*given, rule=rule) if len(flowing) > 1 else None
         for k in fixed:
             found[k] = stopped(every[k])
@@ -192,7 +196,7 @@ class FunctionRule:
     def gradients(self, g: Any, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
         """Return the gradient of each source: from `backward` for the arguments, None for saved tensors.
 
-        `g` is the gradient of the one result that has one, or `_Parts`.
+        `g` is the gradient of the one result that has one, or the packed ones of several.
 
         Raises `UsageError` and `UsageTypeError` as `Function.apply` says of the gradient.
         """
@@ -204,7 +208,7 @@ class FunctionRule:
         kinds = self.left[_SAVED].split() if _SAVED in self.left else ["tensor"] * len(sources[n:])
         ctx.saved_tensors = tuple([next(rest) if kind == "tensor" else None for kind in kinds])
         places, results = self.result
-        every_g = g if isinstance(g, _Parts) else _Parts({places[0]: g})
+        every_g = _unpacked(g) if len(places) > 1 else {places[0]: g}
         zeros = [
             None if r is None or not ctx.materialized else constant(sources[0], 0, r[1], r[0])
             for r in results
@@ -227,28 +231,26 @@ class FunctionRule:
         return (*[every[i] for i in self.inputs], *[None] * (len(sources) - n))
 
 
-class _Parts(dict[int, TensorBase]):
-    """The gradients of several results of one call, by place; as the gradient of the call they are added."""
-
-    def __add__(self, other: _Parts) -> _Parts:
-        return _Parts(
-            {k: add(self[k], g) if k in self else g for k, g in other.items()}
-            | {k: g for k, g in self.items() if k not in other}
-        )
+def _unpacked(g: TensorBase) -> dict[int, TensorBase]:
+    """Return the gradients of the results of one call by place, given the sum of what `_Place` packed."""
+    if g.expr.op is Ops.ADD:
+        first, second = (_unpacked(make(g, inside((g.expr, g.leaves), i))) for i in range(2))
+        return first | {k: add(first[k], part) if k in first else part for k, part in second.items()}
+    return {int(g.expr.arg[1]): make(g, inside((g.expr, g.leaves), 1))}
 
 
 class _Place(int):
     """The gradient rule of one of several results of a call: its place among them."""
 
-    def gradients(self, g: TensorBase, _: tuple[TensorBase, ...]) -> tuple[Any]:
-        """Return the gradient of the call."""
-        return (_Parts({int(self): g}),)
+    def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase]:
+        """Return the gradient of the call, a number that holds g."""
+        return (ruled("custom", number_like(sources[0], 0.0), g, about=(self,)),)
 
 
 @composite
 def _call(self: T, *sources: T, rule: FunctionRule) -> T:
-    """Return a number that stands for a call with several results, whose gradient is `_Parts`."""
-    return ruled("custom", constant(self, 0.0, dtypes.float32, ()), self, *sources, about=(rule,))
+    """Return a number that stands for a call with several results, whose gradient holds theirs."""
+    return ruled("call", constant(self, 0.0, dtypes.float32, ()), self, *sources, about=(rule,))
 
 
 @composite

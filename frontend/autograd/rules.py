@@ -212,7 +212,7 @@ def smooth(g: Any, out: Any, x: Any, y: Any, *limits: float) -> Gradients:
 
 RULES: Final[dict[str, Callable[..., Any]]] = {
     **matrix_rules.RULES,
-    "custom": lambda g, _, *sources: sources[-1].gradients(g, sources[:-1]),  # that a user wrote
+    **dict.fromkeys(("custom", "call"), lambda g, _, *s: s[-1].gradients(g, s[:-1])),  # that a user wrote
     "zero": lambda _g, _, *sources: _zeros(*sources),
     "beside": lambda g, _, __, *others: (g, *_zeros(*others)),
     "relu": lambda g, y, _: where(eq(y, 0.0), 0.0, g),  # 0 at 0

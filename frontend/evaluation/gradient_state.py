@@ -34,6 +34,8 @@ AFTER_BACKWARD: Final[list[Callable[[Sequence[TensorBase]], None]]] = []
 """Callbacks with the tensors to which a `backward` gave gradients, called at its end."""
 GROUPED: Final = [False]
 """Whether gradients were taken: there may be groups."""
+CALLED: Final = [False]
+"""Whether a function with several results and a gradient of its own was called."""
 MARKED: Final = [False]
 """Whether a module with hooks of its gradients was called; see `frontend.autograd.hooks`."""
 _FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})

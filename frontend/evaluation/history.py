@@ -34,7 +34,15 @@ from frontend.evaluation.expr import (
     TensorExpr,
     inside,
 )
-from frontend.evaluation.gradient_state import GROUPED, anyone, group_of, wanting, wants, written_since
+from frontend.evaluation.gradient_state import (
+    CALLED,
+    GROUPED,
+    anyone,
+    group_of,
+    wanting,
+    wants,
+    written_since,
+)
 from frontend.evaluation.plan import CAPTURE, aliased, refuse
 from frontend.evaluation.realize import check_concrete, pending, realize_many, realize_one
 from frontend.evaluation.refresh import USES, refresh
@@ -59,9 +67,10 @@ def realize_for_reading(t: TensorBase) -> None:
         realize_one(t)
         return
     with LOCK:
-        read = _Reading(t, _current())
-        realize_one(t)
-        read.done()
+        for u in [*_calls(t), t]:
+            read = _Reading(u, _current())
+            realize_one(u)
+            read.done()
 
 
 def realize_beside(tensors: Sequence[TensorBase], others: Sequence[TensorBase]) -> None:
@@ -70,7 +79,10 @@ def realize_beside(tensors: Sequence[TensorBase], others: Sequence[TensorBase]) 
     Raises as `realize_many`.
     """
     with LOCK:
-        current = _current() if others and anyone() and CAPTURE.now is None else None
+        keeping = bool(others) and anyone() and CAPTURE.now is None
+        for call in [c for t in others for c in _calls(t)] if keeping and CALLED[0] else ():
+            realize_for_reading(call)
+        current = _current() if keeping else None
         reads = [] if current is None else [_Reading(t, current) for t in others]
         realize_many([*tensors, *others])
         for read in reads:
@@ -138,6 +150,12 @@ def _behind(t: TensorBase, *, ended: bool = False) -> list[Any]:
         if not further:
             order[id(stack.pop())] = u
     return list(order.values())
+
+
+def _calls(t: TensorBase) -> list[Any]:
+    """Return the pending calls with several results behind t: as leaves, they get all gradients at once."""
+    found = _behind(t) if CALLED[0] and CAPTURE.now is None and USES.now is None else []
+    return [u for u in found if u is not t and u.expr.op is RULED and u.expr.arg[0] == "call"]
 
 
 class _Reading:

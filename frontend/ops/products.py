@@ -17,7 +17,16 @@ from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import Shape, axis_of, broadcast, tensor, whole_or_none
 from frontend.arguments.conversion import shown
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import constant, convert, coordinate, narrowed, widened, widened_float
+from frontend.evaluation.constants import (
+    constant,
+    convert,
+    coordinate,
+    narrowed,
+    number_like,
+    ruled,
+    widened,
+    widened_float,
+)
 from frontend.evaluation.expr import float_dtype
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite, method
@@ -144,13 +153,15 @@ def _pairs(axes: tuple[Any, Any], a: Shape, b: Shape) -> tuple[Shape, Shape]:
     )
 
 
-def _scaled(start: T, product: T, beta: float, alpha: float, *factors: T) -> T:
+def _scaled(start: T, product: T, beta: float, alpha: float, *factors: T, skip: bool = True) -> T:
     """Return beta * start + alpha * product, rounded once to the promoted dtype of start and the factors.
 
-    With beta 0, start is not read, so its NaN is not passed on. For integers and bools, fractions of alpha
-    and beta are cut off.
+    With beta 0, start is not read, so its NaN is not passed on, and its gradient is 0; so the product with
+    alpha 0, if it may be skipped. For integers and bools, fractions of alpha and beta are cut off.
     """
     dtype = result_dtype(start, *factors)
+    if skip and not alpha:
+        product = ruled("zero", number_like(product, 0), product)
     if dtype.is_float:
         return convert(_sum_of_scaled(widened_float(start), product, beta, alpha), dtype)
     return _sum_of_scaled(start, product, int(beta), int(alpha))
@@ -159,7 +170,8 @@ def _scaled(start: T, product: T, beta: float, alpha: float, *factors: T) -> T:
 def _sum_of_scaled(start: T, product: T, beta: float, alpha: float) -> T:
     product = product if alpha == 1 else mul(product, alpha)
     if beta == 0:
-        return expand(product, broadcast((start.expr.shape, product.expr.shape), "addmm"))
+        wide = expand(product, broadcast((start.expr.shape, product.expr.shape), "addmm"))
+        return ruled("beside", wide, wide, start)
     return add(start if beta == 1 else mul(start, beta), product)
 
 
@@ -184,14 +196,15 @@ def addr(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> 
         beta, alpha = bool(beta), bool(alpha)
         product = mul(outer(first, second), alpha)
         return add(mul(self, beta), product)
-    return _scaled(self, outer(widened_float(first), widened_float(second)), beta, alpha, first, second)
+    product = outer(widened_float(first), widened_float(second))
+    return _scaled(self, product, beta, alpha, first, second, skip=False)
 
 
 @composite
 def baddbmm(self: T, first: T, second: T, *, beta: float = 1, alpha: float = 1) -> T:
     """Return beta * self + alpha * (first @ second), of stacks of matrices."""
     _stacks("baddbmm", first, second)
-    return _scaled(self, wide_matmul(first, second), beta, alpha, first, second)
+    return _scaled(self, wide_matmul(first, second), beta, alpha, first, second, skip=False)
 
 
 @composite

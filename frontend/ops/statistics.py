@@ -21,9 +21,11 @@ from frontend.arguments.checks import axis_of, whole
 from frontend.arguments.conversion import converting, flag, number, shown
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import constant, convert, coordinate, narrowed, ruled, widened
+from frontend.evaluation.printing import described
+from frontend.evaluation.trace import apply, composite
 from frontend.ops import creation, reductions
 from frontend.ops.arithmetic import div, floordiv
-from frontend.ops.elementwise import clip, eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
+from frontend.ops.elementwise import add, clip, eq, le, lerp, lt, maximum, minimum, mul, ne, sub, where
 from frontend.ops.functions import ceil, floor, isnan
 from frontend.ops.functions import round as rounded
 from frontend.ops.gather_scatter import gather, index_select, masked_select, nonzero, scatter_add
@@ -31,6 +33,7 @@ from frontend.ops.movement import expand, movedim, reshape, squeeze, unsqueeze
 from frontend.ops.scan import cumsum
 from frontend.ops.sorting import argsort, sort
 from frontend.ops.splitting import cat, part
+from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 
@@ -428,6 +431,12 @@ def _between_borders(x: T, edges: Any, range: Any, weight: T | None, density: bo
     return Histogram(counts, edges)
 
 
+@composite
+def _between(self: T, places: T) -> T:
+    """Return elements of the last axis at places that are in range; checks would repeat the earlier ones."""
+    return apply(TAKE_ALONG_AXIS, (len(self.expr.shape) - 1, False), self, places)
+
+
 @converting
 def searchsorted(
     self: T,
@@ -442,25 +451,31 @@ def searchsorted(
 
     They are int64, with `out_int32` int32.
     self is a vector, or has a sorted row for each row of `values`. The index is the first possible one, with
-    `right` or side="right" the last. If self is not sorted, `sorter` has the indices that sort it. Each value
-    takes n operations. Raises `UsageError` for shapes that do not fit, and for
-    `right` beside side="left".
+    `right` or side="right" the last. If self is not sorted, `sorter` has the indices that sort it, int64 in
+    the shape of self; without, indices are those of PyTorch's binary search. Raises `UsageError` for shapes
+    that do not fit, and for `right` beside side="left".
     """
     if side not in {None, "left", "right"} or (side == "left" and right):
         raise UsageError(f"searchsorted: wanted one side, left or right, saw {side!r} and right={right}")
     found = dtypes.int32 if flag(out_int32, "searchsorted, out_int32") else dtypes.int64
-    if sorter is not None:
-        self = gather(self, -1, sorter)
     shape, given = self.expr.shape, values.expr.shape
     if not shape or (len(shape) > 1 and shape[:-1] != given[:-1]):
         raise UsageError(f"searchsorted: wanted a vector, or rows for the rows of {given}, saw {shape}")
-    row = self if len(shape) == 1 else unsqueeze(self, -2)
-    each = unsqueeze(values, -1)
+    if sorter is not None:
+        if sorter.expr.shape != shape or sorter.expr.dtype is not dtypes.int64:
+            raise UsageError(f"searchsorted: wanted a sorter int64{shape}, saw {described(sorter)}")
+        self = gather(self, -1, sorter)
+    wanted = values if len(shape) > 1 else reshape(values, (prod(given),))
     last = flag(right, "searchsorted, right") or side == "right"
-    before = (le if last else lt)(row, each)
-    if each.expr.dtype.is_float:  # NaN is behind all numbers
-        before = where(isnan(each), ne(isnan(row), True) if not last else True, before)
-    return reductions.sum(before, -1, dtype=found)
+    low = constant(self, 0, dtypes.int64, wanted.expr.shape)
+    high = constant(self, shape[-1], dtypes.int64, wanted.expr.shape)
+    for _ in range(shape[-1].bit_length()):
+        middle = floordiv(add(low, high), 2)
+        at = _between(self, minimum(middle, shape[-1] - 1))
+        above, left = lt(wanted, at) if last else le(wanted, at), lt(low, high)
+        right_of = where(left, add(middle, 1), low)
+        low, high = where(above, low, right_of), where(above, where(left, middle, high), high)
+    return convert(reshape(low, given), found)
 
 
 @converting

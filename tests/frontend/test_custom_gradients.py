@@ -98,3 +98,50 @@ def test_keywords_of_a_captured_function_come_in_any_order():
     assert step(b=b, a={"x": x, "y": y}).tolist() == [112.0]
     assert step(a={"x": x, "y": y}, b=b).tolist() == [112.0]
     assert step(b=x, a={"x": b, "y": y}).tolist() == [1003.0]
+
+
+class Paired(Function):
+    """2 x and 3 x, with a gradient that is no sum over both."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        ctx.save_for_backward(x)
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(_: Any, a: Any, b: Any) -> Any:
+        if a is None or b is None:
+            return b * 10 if a is None else a * 100
+        return a * b + a
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("read", ["", "a", "b", "ab", "loss"])
+def test_results_that_were_read_get_their_gradients_at_once(read: str, chained: bool):  # noqa: FBT001 - a case
+    x = Tensor([1.0, -2.0], requires_grad=True)
+    a, b = Paired.apply(x)
+    if "a" in read:
+        a.tolist()
+    if chained:
+        c = a * 1.5
+        c.tolist()  # read between both results, and before b is
+        b = b + c * 0
+    if "b" in read:
+        b.tolist()
+    first, second = a.sum() * 2, (b * Tensor([-1.0, 3.0])).sum()
+    if read == "loss":
+        first.item()
+    (first + second).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 8.0]
+
+
+@pytest.mark.parametrize(("k", "want"), [(0, [200.0, 200.0]), (1, [10.0, 10.0])])
+def test_a_result_that_was_read_and_the_unused_one_have_no_gradient(k: int, want: list[float]):
+    x = Tensor([1.0, -2.0], requires_grad=True)
+    found = Paired.apply(x)
+    found[0].tolist()
+    (found[k].sum() * (2 if k == 0 else 1)).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == want

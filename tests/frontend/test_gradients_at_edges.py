@@ -62,3 +62,30 @@ def test_gradgradcheck_accepts_right_gradients_of_gradients_and_finds_wrong_ones
     assert not gradgradcheck(Cube.apply, x, raise_exception=False)
     with pytest.raises(UsageError, match="gradcheck: input 0 has the gradient"):
         gradgradcheck(Cube.apply, x)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "want"),
+    [
+        ("addmm", ([[NAN, 1.0], [2.0, 3.0]],) * 2, [[0.0, 0.0], [0.0, 0.0]]),
+        ("addmv", ([[NAN, 1.0], [2.0, 3.0]], [1.0, 2.0]), [0.0, 0.0]),
+        ("addbmm", ([[[NAN, 1.0], [2.0, 3.0]]],) * 2, [[0.0, 0.0], [0.0, 0.0]]),
+        ("baddbmm", ([[[NAN, 1.0], [2.0, 3.0]]],) * 2, [[[NAN, NAN], [NAN, 0.0]]]),
+        ("addr", ([NAN, 1.0], [1.0, 2.0]), [[NAN, NAN], [0.0, 0.0]]),
+    ],
+)
+@pytest.mark.parametrize("alpha", [0, 1])
+def test_what_a_factor_of_0_skips_is_pytorch_s(name: str, rows: Any, want: Any, alpha: int):
+    """beta=0 skips the start, whose gradient is 0; alpha=0 skips the product, but of `baddbmm` and `addr`."""
+    start = Tensor(np.full(np.shape(want), NAN, dtype=np.float32)).requires_grad_()
+    factors = [Tensor(r).requires_grad_() for r in rows]
+    found = getattr(start, name)(*factors, beta=0, alpha=alpha)
+    if not alpha:
+        np.testing.assert_array_equal(found.numpy(), want)
+    found.sum().backward()
+    assert start.grad is not None
+    np.testing.assert_array_equal(start.grad.numpy(), np.zeros(np.shape(want)))
+    assert all(f.grad is not None for f in factors)

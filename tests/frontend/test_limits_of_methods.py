@@ -57,12 +57,39 @@ def test_a_bessel_function_is_infinite_beyond_its_range():
     np.testing.assert_array_equal(found, [np.inf, np.inf, np.inf, np.nan])
 
 
-@pytest.mark.parametrize("right", [False, True])
-def test_nan_belongs_behind_all_numbers(*, right: bool):
-    row, values = np.array([1.0, 2.0, 2.0, np.nan]), np.array([np.nan, 2.0, 0.0, np.inf])
-    found = Tensor(row).searchsorted(Tensor(values), right=right)
-    assert found.tolist() == np.searchsorted(row, values, "right" if right else "left").tolist()
-    assert Tensor(values).bucketize(Tensor([1.0, 3.0], dtype="float64"), right=right).tolist()[0] == 2
+@pytest.mark.parametrize(
+    ("row", "left", "right"),
+    [
+        ([1.0, 2.0, 2.0, np.nan], [4, 1, 0, 4], [4, 4, 0, 4]),
+        ([3.0, 1.0, 2.0, 5.0], [4, 2, 0, 4], [4, 3, 0, 4]),
+        ([5.0, 4.0, 3.0, 1.0], [4, 0, 0, 4], [4, 0, 0, 4]),
+        ([1.0, np.nan, 3.0], [3, 2, 2, 3], [3, 2, 2, 3]),
+        ([], [0] * 4, [0] * 4),
+    ],
+)
+def test_places_in_what_is_not_sorted_are_those_of_pytorch_s_binary_search(
+    row: list[float], left: list[int], right: list[int]
+):
+    values, sequence = Tensor([np.nan, 2.0, 0.0, np.inf]), Tensor(row, dtype="float32")
+    for side, want in (("left", left), ("right", right)):
+        assert sequence.searchsorted(values, side=side).tolist() == want
+        assert values.bucketize(sequence, right=side == "right").tolist() == want
+        both = Tensor.stack([sequence, sequence]).searchsorted(Tensor.stack([values] * 2), side=side)
+        assert both.tolist() == [want] * 2
+    order = Tensor([3, 0, 0, 1])[: len(row)].cast("int64")
+    assert order.shape == sequence.shape
+    for wrong in (order.cast("int32"), Tensor.zeros(len(row) + 1).cast("int64")):
+        with pytest.raises(UsageError, match="wanted a sorter int64"):
+            sequence.searchsorted(values, sorter=wrong)
+
+
+def test_sorted_rows_have_numpy_s_places():
+    random = np.random.default_rng(0)
+    for n in (1, 2, 7, 64, 1000):
+        row, values = np.sort(random.integers(0, n, n)), random.integers(-1, n + 1, (3, 50))
+        for side in ("left", "right"):
+            found = Tensor(row).searchsorted(Tensor(values), side=side)
+            assert found.tolist() == np.searchsorted(row, values, side).tolist()
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
