@@ -168,7 +168,14 @@ class Sequential(Items):
         return Sequential(*self).extend(layers)
 
     def __mul__(self, times: Any) -> Sequential:
-        """Return a `Sequential` of these layers, the same ones, so many times."""
+        """Return a `Sequential` of these layers, the same ones, so many times.
+
+        Raises `UsageTypeError` for no whole number, `UsageError` for one below 1.
+        """
+        if not isinstance(times, int):
+            raise UsageTypeError(f"Sequential: wanted a whole number of times, saw {shown(times)}")
+        if times < 1:
+            raise UsageError(f"Sequential: wanted to repeat at least once, saw {times}")
         return Sequential(*list.__mul__(self, times))
 
     __rmul__ = __mul__

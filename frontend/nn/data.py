@@ -195,11 +195,18 @@ def collate(samples: Sequence[Any]) -> Any:
 
     Tuples, lists and mappings are joined part by part, of tuples to a list, as in PyTorch; texts and bytes
     stay apart. Python's floats become float64, ints int64. Raises `UsageError` for arrays of different shapes
-    and for tuples of different lengths, `IndexError` for no samples.
+    and for tuples and mappings of different lengths or keys, `UsageTypeError` for what is no sample and for
+    samples of several kinds, `IndexError` for no samples.
     """
     import numpy as np  # noqa: PLC0415 - only where data is loaded
 
+    if not hasattr(samples, "__getitem__") or isinstance(samples, Mapping):
+        raise UsageTypeError(f"collate: wanted a list of samples, saw {shown(samples)}")
     first = samples[0]
+    kind: Any = next((k for k in (Mapping, (tuple, list)) if isinstance(first, k)), object)
+    other = [s for s in samples if not isinstance(s, kind) or (kind is Mapping and first.keys() - s.keys())]
+    if other:
+        raise UsageTypeError(f"collate: wanted samples of one kind, saw {shown(first)} and {shown(other[0])}")
     if isinstance(first, Mapping):
         return {key: collate([s[key] for s in samples]) for key in first}
     if isinstance(first, (tuple, list)):
@@ -210,6 +217,12 @@ def collate(samples: Sequence[Any]) -> Any:
     if isinstance(first, (str, bytes)):
         return samples
     arrays = [np.asarray(s) for s in samples]
+    strange = [s for s, a in zip(samples, arrays, strict=True) if a.dtype.kind not in "biufV"]
+    if strange:
+        raise UsageTypeError(
+            f"collate: wanted numbers, arrays, texts or containers of them, saw {shown(strange[0])}\n"
+            "hint: pass collate_fn="
+        )
     shapes = {a.shape for a in arrays}
     if len(shapes) > 1:
         raise UsageError(

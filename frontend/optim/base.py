@@ -121,8 +121,7 @@ class Optimizer:
 
         Raises `UsageError` for a parameter that another group has or that has a history.
         """
-        if not isinstance(param_group, Mapping):
-            raise UsageTypeError(f"add_param_group: wanted a dictionary, saw {shown(param_group)}")
+        check_given(param_group)
         group = OwnGroup({**param_group, **{n: v for n, v in self.defaults.items() if n not in param_group}})
         known = {id(p) for g in self.param_groups for p in g["params"]}
         group["params"] = leaves_of(type(self).__name__, group["params"], known)
@@ -253,6 +252,12 @@ def tensors_of(params: Any) -> list[Tensor]:
             f"an optimiser needs a list of tensors, saw {kinds}\nhint: a model has them as model.parameters()"
         )
     return every
+
+
+def check_given(group: Any) -> None:
+    """Raise `UsageTypeError` unless a group that is added is a dictionary with parameters."""
+    if not isinstance(group, Mapping) or "params" not in group:
+        raise UsageTypeError(f'add_param_group: wanted {{"params": tensors, ...}}, saw {shown(group)}')
 
 
 def leaves_of(kind: str, params: Any, known: set[int]) -> list[Tensor]:

@@ -34,7 +34,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending, realize_many
 from frontend.later import later
 from frontend.optim import saved
-from frontend.optim.base import EMPTY, Optimizer, Params, groups_of, leaves_of
+from frontend.optim.base import EMPTY, Optimizer, Params, check_given, groups_of, leaves_of
 from frontend.optim.group import Group
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -177,6 +177,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
         was captured.
         """
         kind = type(self).__name__
+        check_given(param_group)
         if self.captured:
             raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
         kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and grad_state.wants(p))]

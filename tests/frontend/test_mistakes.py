@@ -151,6 +151,19 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
     ("captured step without backward", _optimised_without_backward, UsageError, ("gradient", "backward()")),
     ("change of a parameter", _changed_in_place, UsageError, ("in place", "no_grad")),
     ("change of repeated rows", _changed_expanded_view, UsageError, ("ambiguous", "clone()")),
+    ("group as a text", lambda: optim.Adam([_x()]).add_param_group("abc"), UsageTypeError,  # type: ignore[arg-type]
+     ("params", "'abc'")),
+    ("group without parameters", lambda: optim.Adam([_x()]).add_param_group({"lr": 1.0}), UsageTypeError,
+     ("params", "lr")),
+    ("repeated None times", lambda: nn.Sequential(nn.ReLU()) * None, UsageTypeError,
+     ("whole number", "None")),
+    ("repeated 0 times", lambda: nn.Sequential(nn.ReLU()) * 0, UsageError, ("at least once", "0")),
+    ("batch of a number", lambda: nn.data.default_collate(5), UsageTypeError, ("samples", "5")),  # type: ignore[arg-type]
+    ("sample None", lambda: nn.data.default_collate([1, None]), UsageTypeError,
+     ("numbers", "None", "collate_fn")),
+    ("samples of two kinds", lambda: nn.data.default_collate([(1, 2), 3]), UsageTypeError, ("(1, 2)",)),
+    ("sample without a key", lambda: nn.data.default_collate([{"a": 1}, {"b": 1}]), UsageTypeError,
+     ("'a'", "'b'")),
     ("model for its parameters", lambda: optim.Adam(_Net()), UsageTypeError, ("Net", "parameters()")),  # type: ignore[arg-type]
     ("no parameters", lambda: optim.Adam([]), UsageError, ("at least one", "attributes")),
     ("rate as a text", lambda: optim.Adam([_x()], lr="1"), UsageTypeError, ("lr", "number", "'1'")),  # type: ignore[arg-type]
