@@ -67,7 +67,7 @@ def realize_for_reading(t: TensorBase) -> None:
         realize_one(t)
         return
     with LOCK:
-        for u in [*_calls(t), t]:
+        for u in (*_calls(t), t) if CALLED[0] else (t,):
             read = _Reading(u, _current())
             realize_one(u)
             read.done()

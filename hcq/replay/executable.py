@@ -167,14 +167,6 @@ class Executable:
                 for patch, reach in self._checks[i]:
                     check_reach(patch, reach, number)
 
-    def _holds(self, slot: ReplaySlot, given: Sequence[Value]) -> bool:
-        """Return whether a slot is bound to these values, as when two sets of them alternate."""
-        current = slot.kept.given
-        try:  # 0.0 equals -0.0, which has other bits
-            return bool(given == current and (not self._floats or all(map(is_, given, current))))
-        except ValueError:  # an array, which `_bind` refuses
-            return False
-
     def _bind(self, slot: ReplaySlot, given: Sequence[Value]) -> None:
         """Bind values to a slot: write those that changed. On an error the slot is unbound."""
         if given.__class__ is not list and not isinstance(given, (list, tuple)):
@@ -235,29 +227,41 @@ class Executable:
             return held(locks, partial(self._replay_held, given, (), None))
         if queue.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise queue.refusal()
-        with queue.lock:
-            if queue.refusal is not None:
-                raise queue.refusal()
-            if self._epochs[0] != queue.device.close_epoch:
-                if self.closed:
-                    return self._replay(given, after, None)  # closed by another thread: raises
-                self._verify()  # before a slot is taken: it unbinds all
-            slot = self._slots[self._turn]
-            if not self._holds(slot, given):  # a `try` here would let an interrupt keep the lock
-                slot = self._next()
-                if not self._holds(slot, given):
+        comparing = False
+        try:  # not inside of the lock, which an interrupt at this line would keep
+            with queue.lock:
+                if queue.refusal is not None:
+                    raise queue.refusal()
+                if self._epochs[0] != queue.device.close_epoch:
+                    if self.closed:
+                        return self._replay(given, after, None)  # closed by another thread: raises
+                    self._verify()  # before a slot is taken: it unbinds all
+                slot = self._slots[self._turn]
+                current, comparing = slot.kept.given, True  # 0.0 equals -0.0, which has other bits
+                bound = given == current and (not self._floats or all(map(is_, given, current)))
+                if not bound:
+                    comparing = False
+                    slot = self._next()
+                    current, comparing = slot.kept.given, True  # values that alternate are in it already
+                    bound = given == current and (not self._floats or all(map(is_, given, current)))
+                comparing = False
+                if not bound:
                     self._bind(slot, given)
-            point = queue.timeline.next()
-            template, signal = slot.templates[0], point.signal
-            if template is None or template.signals[0] is not signal:
-                template = slot.ring_words(self.segments[0], ())
-            if template.single >= 0:
-                template.pushbuffer.words[template.single] = point.value - signal.base
-            else:
-                template.fill((point.value - signal.base,))
-            slot.points = [point]  # before the submission: an interrupt may leave it in flight
-            queue.submit_template(template.pushbuffer, point, slot.kept)
-            return point
+                point = queue.timeline.next()
+                template, signal = slot.templates[0], point.signal
+                if template is None or template.signals[0] is not signal:
+                    template = slot.ring_words(self.segments[0], ())
+                if template.single >= 0:
+                    template.pushbuffer.words[template.single] = point.value - signal.base
+                else:
+                    template.fill((point.value - signal.base,))
+                slot.points = [point]  # before the submission: an interrupt may leave it in flight
+                queue.submit_template(template.pushbuffer, point, slot.kept)
+                return point
+        except ValueError:
+            if not comparing:
+                raise
+            return self._replay(given, after, None)  # an array, which `_bind` refuses
 
     def _refuse(self) -> None:
         """Raise the error of a closed executable or of a device that refuses submissions, if there is one."""

@@ -212,7 +212,7 @@ def test_numbers_are_patched_and_checked(any_device: Device):
     commands.exec(program, program.args(out, n + 1, x, k), groups=(groups, 1, 1), threads=ONE)
     graph.add(any_device.compute, commands)
     executable = graph.compile()
-    for number, scale in ((5, 0.5), (-7, 2), (-7, 0.5), (-7, 0.0), (-7, -0.0)):
+    for number, scale in ((5, 0.5), (-7, 2), (-7, 0.5), (-7, 0.0), (-7, -0.0), (-7, 0.0), (-7, -0.0)):
         executable.replay([number, scale, 1 << 63, 1]).wait()
         words = out.host()
         assert int.from_bytes(words[0:4], "little", signed=True) == number + 1
@@ -340,6 +340,11 @@ def test_replays_run_across_the_change_of_slots(any_device: Device):
     for i in range(6):
         executable.replay([full(any_device, i), one]).wait()
         assert out.host()[0] == i + 1
+    pair, slots = [full(any_device, 10), full(any_device, 20)], executable._slots
+    for i in range(8):
+        executable.replay([pair[i % 2], one]).wait()
+        assert out.host()[0] == (11, 21)[i % 2]
+    assert [slot.kept.given[0] in pair for slot in slots].count(True) == min(len(slots), 2)
 
 
 @pytest.mark.sampled(5)
