@@ -32,7 +32,7 @@ from frontend.arguments.checks import (
     tensor,
     whole,
 )
-from frontend.arguments.conversion import converting, read
+from frontend.arguments.conversion import converting, read, shown
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import spread
 from frontend.evaluation.trace import apply, method
@@ -211,6 +211,9 @@ def repeat_interleave(
     `UsageError` for another size, another number of repeats, and negative ones.
     """
     if repeats is None:
+        if len(self.expr.shape) != 1 or axis is not None:
+            text = "wanted repeats, or a vector of them and no axis"
+            raise UsageError(f"repeat_interleave of {self.expr.shape}: {text}, saw {shown(axis)}")
         make: Any = self.__class__
         places = make(list(range(self.expr.shape[0])), dtype="int64", device=self.expr.device)
         return cast("T", repeat_interleave(places, self, output_size=output_size))
