@@ -104,9 +104,9 @@ class Function:
         """Return the gradient of each argument of `forward`, given that of each of its results.
 
         It is called once, with zeros, or None, for results that nothing was computed from. It returns one
-        tensor for one argument, else a tuple with
-        an entry for each argument, tensor or not; None is the entry of an argument without a gradient.
-        Further entries may be None. A gradient has the shape and dtype of its argument.
+        tensor for one argument, else a tuple with an entry for each argument, tensor or not; None is the
+        entry of an argument without a gradient. Further entries may be None. A gradient has the shape and
+        dtype of its argument.
         """
         raise NotImplementedError
 

@@ -8,6 +8,7 @@ Not here: distributions (`distributions`, `families`).
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -47,9 +48,12 @@ class Transform:
         return _Inverse(self)
 
     def with_cache(self, cache_size: int = 1) -> Any:
-        """Return the transform with another size of its cache."""
-        self._cache_size = cache_size
-        return self
+        """Return the transform, or a copy if its cache has another size."""
+        if cache_size == self._cache_size:
+            return self
+        new = copy.copy(self)
+        Transform.__init__(new, cache_size)
+        return new
 
     def __call__(self, x: Any) -> Any:
         """Return the values of a tensor."""
