@@ -86,6 +86,18 @@ class GroupFlag(GroupSetting):
         return flag(value, f"{kind}, {self.name}")
 
 
+class GroupChoice(GroupSetting):
+    """A setting that is one of several names, or None."""
+
+    def __init__(self, default: str | None, names: tuple[str, ...]) -> None:
+        super().__init__(default)
+        self.names = names
+
+    def checked(self, kind: str, value: Any) -> Any:
+        """Return the name, or None. Raises as `choice`."""
+        return None if value is None else choice(f"{kind}, {self.name}", value, self.names)
+
+
 class GroupCount(GroupSetting):
     """A setting that is a whole number."""
 

@@ -66,44 +66,48 @@ class Moments(Rule):
         return m / (1.0 - b1_t).cast(g.dtype), v / (1.0 - b2_t).cast(g.dtype)
 
 
-class AdamW(Moments):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+class Adam(Moments):
+    """Adam (Kingma and Ba, 2015).
 
     With m and v the running means of the gradient and its square, corrected for their start at 0, a step
-    subtracts lr * (m / (sqrt(v) + eps) + weight_decay * parameter) from a parameter. With `amsgrad` the
-    greatest v so far replaces v.
+    subtracts lr * m / (sqrt(v) + eps) from a parameter. With `amsgrad` the greatest v so far replaces v.
+    weight_decay * parameter is added to the gradient, or if `decoupled_weight_decay` to the update, times lr.
 
     Raises `UsageError` for numbers out of range.
     """
 
     moments = {**Moments.moments, "top": "max_exp_avg_sq"}  # noqa: RUF012 - as in the base
-    weight_decay = GroupSetting(0.01)
     amsgrad = GroupFlag()
-    decoupled = True
+    decoupled_weight_decay = GroupFlag()
     top: list[Tensor]
 
     def _needed(self, group: Group) -> Iterable[str]:
         return self.moments if group.number("amsgrad") else ("m", "v")
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
-        decay = group.number("weight_decay")
-        if decay and not self.decoupled:
+        decay, decoupled = group.number("weight_decay"), group.number("decoupled_weight_decay")
+        if decay and not decoupled:
             g = g + w * decay
         m, v = self._fair(i, g, group)
         if group.number("amsgrad"):
             top = self.store(self.top[i], self.top[i].maximum(self.v[i]))
             v = top / (1.0 - group.counters["b2_t"]).cast(g.dtype)
         update = m / (v.sqrt() + group.number("eps"))
-        if decay and self.decoupled:
+        if decay and decoupled:
             update = update + w * decay
         return w - update * group.lr.cast(g.dtype)
 
 
-class Adam(AdamW):
-    """Adam (Kingma and Ba, 2015): as `AdamW`, but weight decay is added to the gradient; 0 by default."""
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), 0.01 by default; always decoupled."""
 
-    weight_decay = GroupSetting()
-    decoupled = False
+    weight_decay = GroupSetting(0.01)
+    decoupled_weight_decay = GroupFlag(True)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Set settings and state as every optimiser, also to those of an `Adam`."""
+        super().load_state_dict(state_dict)
+        self.decoupled_weight_decay = True
 
 
 class Adamax(Moments):

@@ -20,6 +20,8 @@ from frontend.optim.optimiser import Rule
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from frontend.optim.group import Group
     from frontend.tensor import Tensor
 
@@ -168,10 +170,10 @@ class Adadelta(Rule):
 class Rprop(Rule):
     """A step size for each element, which grows while the gradient keeps its sign (Riedmiller, 1993).
 
-    A size starts at lr. It is multiplied by `etas[1]` >= 1 where the gradient keeps its sign, by `etas[0]` <
-    1 where the sign changes, and limited to `step_sizes`, (least, greatest). The element moves by its size
-    against the gradient, and not at all where the sign changed. Raises `UsageError` for settings out of
-    range, `UsageTypeError` for pairs that are none.
+    A size starts at the lr of its first step. It is multiplied by `etas[1]` >= 1 where the gradient keeps its
+    sign, by `etas[0]` < 1 where the sign changes, and limited to `step_sizes`, (least, greatest). The element
+    moves by its size against the gradient, and not at all where the sign changed. Raises `UsageError` for
+    settings out of range, `UsageTypeError` for pairs that are none.
     """
 
     moments = {"before": "prev", "size": "step_size"}
@@ -181,12 +183,9 @@ class Rprop(Rule):
     before: list[Tensor]
     size: list[Tensor]
 
-    def _first(self, name: str, group: Group) -> float:
-        return float(group.lr.item()) if name == "size" else 0.0
-
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         same = (g * self.before[i]).sign()
-        size = self.size[i]
+        size = (group.counters["t"] > 1).where(self.size[i], group.lr).cast(g.dtype)
         size = (same > 0).where(
             size * group.number("grow"), (same < 0).where(size * group.number("shrink"), size)
         )
@@ -199,9 +198,10 @@ class Rprop(Rule):
 class ASGD(Rule):
     """Descent with a falling rate, which also averages the parameters, in `ax`.
 
-    The rate at step t, from 0 on, is lr / (1 + lambd * lr * t) ** alpha; w is multiplied by 1 - rate * lambd,
-    and rate * g is subtracted. Averages are the parameters themselves for the first `t0` steps. Source:
-    Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992.
+    The rate of the first step is lr, that of step t + 1 is lr / (1 + lambd * lr * t) ** alpha with the lr of
+    step t. w is multiplied by 1 - rate * lambd, and rate * g is subtracted. Averages are the parameters
+    themselves for the first `t0` steps. Source: Polyak and Juditsky, "Acceleration of stochastic
+    approximation by averaging", 1992.
     """
 
     moments = {"ax": "ax"}
@@ -213,21 +213,29 @@ class ASGD(Rule):
     ax: list[Tensor]
 
     def _counters(self, group: Group) -> dict[str, tuple[float, DType]]:
-        return {"t": (-1.0, group.exact)}
+        return dict.fromkeys(("t", "rate", "next"), (0.0, group.exact))
+
+    def _count(self, group: Group) -> None:
+        super()._count(group)
+        t, rate, later = (group.counters[name] for name in ("t", "rate", "next"))
+        self.store(rate, (t > 1).where(stopped(later), group.lr))
+        self.store(later, group.lr / (group.lr * group.number("lambd") * t + 1.0) ** group.number("alpha"))
+
+    def restored(self, group: Group, step: float, saved: Mapping[str, Any]) -> dict[str, float]:
+        """Return the counters of a saved state."""
+        return super().restored(group, step, saved) | {"next": float(saved.get("eta", 0.0))}
 
     def counts(self, group: Group, step: float) -> dict[str, Any]:
         """Return the numbers of a parameter in a checkpoint: steps, rate, and share of averages."""
-        lr, lambd, alpha, t0 = group.rate_now(), *[group.number(n) for n in ("lambd", "alpha", "t0")]
-        eta = lr / (1 + lambd * lr * step) ** alpha
-        return {**super().counts(group, step), "eta": eta, "mu": 1 / max(1.0, step - t0)}
+        share = 1 / max(1.0, step - group.number("t0"))
+        return {**super().counts(group, step), "eta": group.counters["next"].item(), "mu": share}
 
     def _moved(self, i: int, w: Tensor, g: Tensor, group: Group) -> Tensor:
         if group.number("weight_decay"):
             g = g + w * group.number("weight_decay")
-        steps, lr, lambd = group.counters["t"].cast(g.dtype), group.lr.cast(g.dtype), group.number("lambd")
-        rate = lr / (lr * lambd * steps + 1.0) ** group.number("alpha")
-        new = w * (1.0 - rate * lambd) - g * rate
-        share = 1.0 / (steps - group.number("t0")).maximum(1.0)
+        t, rate = (group.counters[name].cast(g.dtype) for name in ("t", "rate"))
+        new = w * (1.0 - rate * group.number("lambd")) - g * rate
+        share = 1.0 / (t - 1 - group.number("t0")).maximum(1.0)
         before = stopped(self.ax[i])
         self.store(self.ax[i], (share == 1.0).where(new, before + (new - before) * share))
         return new

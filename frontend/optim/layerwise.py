@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from frontend.arguments.settings import GroupCount, GroupFlag, GroupNumbers, GroupSetting
+from frontend.arguments.settings import GroupChoice, GroupCount, GroupFlag, GroupNumbers, GroupSetting
 from frontend.array_api.data_types import finfo
 from frontend.optim.adam import Moments
 from frontend.optim.optimiser import Rule
@@ -77,10 +77,11 @@ class LAMB(Moments):
 class Muon(Rule):
     """Momentum made orthogonal by Newton-Schulz iterations (Jordan, 2024), for matrices only.
 
-    w is multiplied by 1 - lr * weight_decay, and lr * sqrt(max(1, rows / columns)) * O is subtracted. O is
-    the orthogonal part of b = momentum * b + (1 - momentum) * g, with `nesterov` of momentum * b + (1 -
-    momentum) * g for the new b. The `ns_steps` iterations run in the dtype of the moments; PyTorch uses
-    bfloat16. Biases, norms and embeddings need another optimiser.
+    w is multiplied by 1 - lr * weight_decay, and lr * sqrt(max(1, rows / columns)) * O is subtracted, for the
+    `adjust_lr_fn` "match_rms_adamw" lr * 0.2 * sqrt(max(rows, columns)) * O. O is the orthogonal part of b =
+    momentum * b + (1 - momentum) * g, with `nesterov` of momentum * b + (1 - momentum) * g for the new b. The
+    `ns_steps` iterations run in the dtype of the moments; PyTorch uses bfloat16. Biases, norms and embeddings
+    need another optimiser.
 
     Raises `UsageError` for parameters that are no matrices and ns_steps outside 1..99.
     """
@@ -93,6 +94,7 @@ class Muon(Rule):
     ns_coefficients = GroupNumbers((3.4445, -4.775, 2.0315), ns_a=_ANY, ns_b=_ANY, ns_c=_ANY)
     eps = GroupSetting(1e-7)
     ns_steps = GroupCount(5, 1, 100)
+    adjust_lr_fn = GroupChoice(None, ("original", "match_rms_adamw"))
     b: list[Tensor]
 
     def _check(self, group: Group) -> None:
@@ -118,6 +120,8 @@ class Muon(Rule):
         b = self.store(self.b[i], self.b[i] * keep + g * (1 - keep))
         update = self._orthogonal(g * (1 - keep) + b * keep if group.number("nesterov") else b, group)
         ratio = math.sqrt(max(1.0, w.shape[0] / w.shape[1]))
+        if group["adjust_lr_fn"] == "match_rms_adamw":
+            ratio = 0.2 * math.sqrt(max(w.shape))
         return w * (1 - lr * group.number("weight_decay")) - update * lr * ratio
 
 

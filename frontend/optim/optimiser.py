@@ -129,15 +129,13 @@ class Rule(Optimizer, metaclass=ABCMeta):
         assert not given  # constructors of subclasses give settings by name
         self.param_groups: list[Group] = []
         self.params: list[Tensor] = []
-        """The parameters with requires_grad, which steps update."""
+        """The parameters; steps update those with a gradient."""
         self.buffers: list[Tensor] = []
         """The other given tensors; their pending values are computed with each step."""
         self.counters: list[dict[str, Tensor]] = []
         """The counters of each of `params`: one dictionary for all that took the same steps."""
         self.places: list[int] = []
         """The number of the group of each of `params`."""
-        self._frozen: list[bool] = []
-        """Whether each of `buffers` is a parameter without requires_grad."""
         self.captured = False
         """Whether a step was captured: settings are fixed from then on."""
         self.moved = False
@@ -154,12 +152,12 @@ class Rule(Optimizer, metaclass=ABCMeta):
             self.add_param_group(group)
         if not self.params:
             raise UsageError("an optimiser needs at least one tensor with requires_grad, none was given")
-        devices = {p.device for p in self.params}
+        devices = {p.device for p in self.params if grad_state.wants(p)} or {self.params[0].device}
         if len(devices) > 1:
             raise UsageError(
                 f"an optimiser needs its parameters on one device, saw {', '.join(sorted(devices))}"
             )
-        self.device = self.params[0].device
+        self.device = devices.pop()
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -180,16 +178,14 @@ class Rule(Optimizer, metaclass=ABCMeta):
         check_given(param_group)
         if self.captured:
             raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
-        kept = [i for i, p in enumerate(self.buffers) if not (self._frozen[i] and grad_state.wants(p))]
-        self.buffers, self._frozen = [self.buffers[i] for i in kept], [self._frozen[i] for i in kept]
         every = leaves_of(kind, param_group["params"], {id(p) for p in (*self.params, *self.buffers)})
         if not every:
             raise UsageError(f"an optimiser needs at least one tensor\n{EMPTY}")
-        params = [p for p in every if grad_state.wants(p)]
-        buffers = [p for p in every if not grad_state.wants(p)]
-        realize_many(buffers)  # with memory, so that all steps have one structure
+        still = [p for p in every if not grad_state.wants(p)]
+        realize_many(still)  # with memory, so that all steps have one structure
+        buffers = [p for p in still if not (p.dtype.is_float and grad_state.is_parameter(p))]
+        params = [p for p in every if not any(p is b for b in buffers)]
         self.buffers += buffers
-        self._frozen += [p.dtype.is_float and grad_state.is_parameter(p) for p in buffers]
         settings = self.defaults | {name: value for name, value in param_group.items() if name != "params"}
         lr = settings.pop("lr")
         own = param_group.keys() - {"params", "lr"}
@@ -205,9 +201,10 @@ class Rule(Optimizer, metaclass=ABCMeta):
         self.param_groups.append(group)
         self.params += params
         for name in self._needed(group):
-            made = [self._beside(name, p, self._first(name, group)) for p in params]
+            first = self._first(name, group)
+            made = [self._beside(name, p, first) if grad_state.wants(p) else None for p in params]
             realize_many([t for t in made if t is not None])
-            every = getattr(self, name)  # None for parameters of earlier groups that need no such state
+            every = getattr(self, name)  # None for parameters that need no such state yet
             every += [None] * (len(self.params) - len(params) - len(every)) + made
 
     def moment(self, name: str, i: int) -> Tensor | None:
@@ -219,10 +216,6 @@ class Rule(Optimizer, metaclass=ABCMeta):
             realize_many([every[i]] if every[i] is not None else [])
         found: Tensor | None = every[i] if i < len(every) else None
         return found
-
-    def start(self, group: Group) -> float:
-        """Return the first value of the counter of steps of a group, 0 if there is none."""
-        return self._counters(group)["t"][0] if self.counted else 0.0
 
     def first_value(self, name: str, i: int) -> float:
         """Return the first value of a moment of parameter i."""
@@ -290,7 +283,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
 
     def is_fresh(self, group: Group) -> bool:
         """Return whether no step was taken, so that a checkpoint has no state of it; may read `counters`."""
-        return group.counters["t"].item() == self.start(group) if self.counted else not self.moved
+        return group.counters["t"].item() == 0 if self.counted else not self.moved
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as PyTorch's: "state" by the numbers of parameters, and "param_groups".
@@ -311,15 +304,8 @@ class Rule(Optimizer, metaclass=ABCMeta):
     def gradients(self) -> list[Tensor | None]:
         """Return the gradients of all parameters, detached; None for one without, which no step changes.
 
-        Raises `UsageError` when no parameter has a gradient, and when a tensor that was given with
-        requires_grad False has True now.
+        Raises `UsageError` when no parameter has a gradient.
         """
-        pairs = zip(self.buffers, self._frozen, strict=True)
-        if any([frozen and grad_state.wants(p) for p, frozen in pairs]):  # noqa: C419 - a list is faster
-            raise UsageError(
-                "a parameter that was given with requires_grad False has requires_grad now\n"
-                'hint: add it with add_param_group({"params": ...}), or make another optimiser'
-            )
         found = [cast("Tensor | None", grad_state.grad_for_step(p)) for p in self.params]
         if all(g is None for g in found):
             found = [cast("Tensor | None", g) for g in self._left()]
@@ -384,7 +370,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
         Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
         """
         kept = [] if CAPTURE.now is not None else self._left()
-        if kept and all(g is None for g in [*kept, *map(grad_state.grad_of, self.buffers)]):
+        if kept and all(g is None for g in kept):
             return  # no gradients: a step changes nothing, as in PyTorch
         # What the program changed in place; its gradients go on.
         foreign = [t for t in pending() if t.expr.device == self.device]
@@ -398,6 +384,12 @@ class Rule(Optimizer, metaclass=ABCMeta):
 
         Return all tensors of the state but learning rates.
         """
+        needed = [self._needed(group) for group in self.param_groups]
+        for i, place in enumerate(self.places):
+            for name in needed[place]:
+                every = getattr(self, name)
+                if grads[i] is not None and (len(every) <= i or every[i] is None):
+                    self.moment(name, i)
         self._part([g is not None for g in grads])
         counted: set[int] = set()
         for i, (p, given) in enumerate(zip(self.params, grads, strict=True)):

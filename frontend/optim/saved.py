@@ -20,30 +20,28 @@ if TYPE_CHECKING:
     from frontend.optim.optimiser import Rule
 
 WAYS: Final = {
-    "foreach": None, "fused": None, "capturable": False, "differentiable": False, "adjust_lr_fn": None,
+    "foreach": None, "fused": None, "capturable": False, "differentiable": False,
 }  # fmt: skip
 """Items of PyTorch's groups that choose how a step is computed, with the values that have no effect."""
 
 
-def _written(optimiser: Rule, group: Group, numbers: Mapping[int, int]) -> dict[str, Any]:
-    decoupled = getattr(optimiser, "decoupled", None)
-    own = {} if decoupled is None else {"decoupled_weight_decay": decoupled}
+def _written(group: Group, numbers: Mapping[int, int]) -> dict[str, Any]:
     first = {} if group.initial is None else {"initial_lr": group.initial}
-    found = {"lr": group.rate_now(), **group.values_, **WAYS, **own, **first, **group.more}
+    found = {"lr": group.rate_now(), **group.values_, **WAYS, **first, **group.more}
     return {**found, "params": [numbers[id(p)] for p in group.given]}
 
 
 def state_of(optimiser: Rule) -> dict[str, Any]:
     """Return what `Optimizer.state_dict` returns: parameters are numbered in the order of the groups."""
     numbers = {id(p): n for n, p in enumerate([p for g in optimiser.param_groups for p in g.given])}
-    groups = [_written(optimiser, g, numbers) for g in optimiser.param_groups]
+    groups = [_written(g, numbers) for g in optimiser.param_groups]
     counts: dict[int, dict[str, Any] | None] = {}
     state: dict[int, dict[str, Any]] = {}
     for i, (p, place) in enumerate(zip(optimiser.params, optimiser.places, strict=True)):
         group, key = optimiser.param_groups[place], id(optimiser.counters[i])
         if key not in counts:
             group.counters = optimiser.counters[i]
-            step = group.counters["t"].item() - optimiser.start(group) if optimiser.counted else 0.0
+            step = group.counters["t"].item() if optimiser.counted else 0.0
             counts[key] = None if optimiser.is_fresh(group) else optimiser.counts(group, step)
         known = counts[key]
         if known is not None:
@@ -79,24 +77,17 @@ def restore(optimiser: Rule, values: Mapping[str, Any]) -> None:
                     f"{tuple(t.shape)}, wanted {shape}"
                 )
     for group, given in zip(optimiser.param_groups, groups, strict=True):
-        _set(optimiser, group, given)
+        _set(group, given)
     _assign(optimiser, states)
 
 
-def _set(optimiser: Rule, group: Group, given: Mapping[str, Any]) -> None:
-    decoupled = getattr(optimiser, "decoupled", None)
+def _set(group: Group, given: Mapping[str, Any]) -> None:
     group.more = {}
     for name, value in given.items():
         if name == "lr":
             group.set_lr(value if isinstance(value, Tensor) else float(value))
         elif name == "initial_lr":
             group.initial = float(value)
-        elif name == "decoupled_weight_decay" and decoupled is not None:
-            if value is not decoupled:
-                raise UsageError(
-                    f"{group.kind}, load_state_dict: the state has decoupled_weight_decay={value}, as "
-                    f"{'AdamW' if value else 'Adam'} has it"
-                )
         elif name in group.rules:
             wanted = tuple(value) if isinstance(value, list) else value
             if wanted != group.values_[name]:

@@ -18,7 +18,7 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from frontend.arguments.aliases import answer_class, check_call
@@ -90,16 +90,28 @@ class Schedule:
     optimizer: Optimizer
     settings: dict[str, Any]
     """The arguments of the constructor but the optimiser."""
-    first: list[float]
+    bases: list[float]
+    """The learning rates that the groups had when their first schedule was made."""
     last: list[float]
     steps: float
+    initial = False
+    """Whether the step of the constructor is being taken."""
 
     def __init__(self, optimizer: Any, last_epoch: int = -1) -> None:
         """Begin with step 0, or after `last_epoch`: a schedule of a program defines `get_lr`."""
-        self.optimizer, self.settings = optimizer, {}
-        self.last = self.first = [_initial(group) for group in optimizer.param_groups]
-        self.steps = self.begun = whole(last_epoch, "last_epoch")
-        self.step()
+        self.optimizer = optimizer
+        vars(self).setdefault("settings", {})
+        self.last = self.bases = [_initial(group) for group in optimizer.param_groups]
+        self.begun = whole(last_epoch, "last_epoch")
+        self.begin(self.begun)
+
+    def begin(self, last_epoch: float = -1) -> None:
+        """Take the step of a constructor, after `last_epoch`."""
+        self.steps, self.initial = last_epoch, True
+        try:
+            self.step()
+        finally:
+            self.initial = False
 
     def get_lr(self) -> list[float]:
         """Return the learning rates of this step, one for each group; a schedule of a program defines it."""
@@ -107,12 +119,13 @@ class Schedule:
 
     _rates = get_lr
 
+    def _rates_at(self) -> list[float]:
+        """Return the rates of a step that the program names, which do not depend on the present ones."""
+        return self._rates()
+
     def restart(self) -> None:
-        """Begin anew, at the first learning rates."""
-        for group, rate in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
-            group.set_lr(rate)
-        self.steps = -1
-        self.step()
+        """Begin anew, as the next one of a sequence."""
+        self._set_rates(0)
 
     def step(self, epoch: float | None = None) -> None:
         """Count a step, or go to step `epoch`, which may lie between two; set the rates of the optimiser.
@@ -120,10 +133,12 @@ class Schedule:
         Raises `UsageError` inside a captured function, whose replays would not count, and for a rate below 0.
         """
         _refuse_capture(self)
+        self._set_rates(epoch)
+
+    def _set_rates(self, epoch: float | None) -> None:
         self.steps = self.steps + 1 if epoch is None else number(epoch, "step, epoch")
-        if epoch is not None:
-            self.first, self.last = self.base_lrs, [g.rate_now() for g in self.optimizer.param_groups]
-        self.last, groups = self._rates(), self.optimizer.param_groups
+        self.last = self._rates() if epoch is None else self._rates_at()
+        groups = self.optimizer.param_groups
         if len(self.last) != len(groups):
             what = f"{type(self).__name__} has {len(self.last)} rates, the optimiser {len(groups)} groups"
             raise UsageError(f"{what}\nhint: make another schedule after add_param_group()")
@@ -150,7 +165,7 @@ class Schedule:
     @property
     def base_lrs(self) -> list[float]:
         """The learning rates that the groups had when their first schedule was made."""
-        return [_initial(group) for group in self.optimizer.param_groups]
+        return [*self.bases, *map(_initial, self.optimizer.param_groups[len(self.bases) :])]
 
     def get_last_lr(self) -> list[float]:
         """Return the learning rates that the last step set, one for each group."""
@@ -161,12 +176,12 @@ class Schedule:
         own = {n: v for n, v in {**self.settings, **self._program()}.items() if not callable(v)}
         return copy.deepcopy(own) | {
             "base_lrs": self.base_lrs, "last_epoch": self.last_epoch, "_step_count": self.last_epoch + 1,
-            "_last_lr": self.get_last_lr(), "_first": list(self.first),
+            "_last_lr": self.get_last_lr(),
         }  # fmt: skip
 
     def _program(self) -> dict[str, Any]:
         """Return the attributes that a schedule of a program set."""
-        own = {"optimizer", "settings", "first", "last", "steps", "begun"}
+        own = {"optimizer", "settings", "bases", "last", "steps", "begun", "initial"}
         foreign = not type(self).__module__.startswith("frontend.")
         return {n: v for n, v in vars(self).items() if foreign and n not in own}
 
@@ -181,23 +196,16 @@ class Schedule:
         known = [n for n, old in self.settings.items() if not callable(old) and n in state_dict]
         changed = {n: _listed(state_dict[n]) for n in known}
         if any(_listed(self.settings[n]) != value for n, value in changed.items()):
-            groups = self.optimizer.param_groups
-            before = [(group, group.rate_now(), group.initial) for group in groups]
+            groups, kept = self.optimizer.param_groups, ("lr", "initial_lr", "momentum", "betas")
+            before = [{n: group[n] for n in kept if n in group} for group in groups]
             self.settings |= changed
             again: Any = type(self).__init__
             again(self, self.optimizer, **self.settings)
-            for group, rate, initial in before:
-                group.set_lr(rate)
-                group.initial = initial
-        for group, rate in zip(self.optimizer.param_groups, state_dict.get("base_lrs", ()), strict=False):
-            group.initial = rate
+            for group, values in zip(groups, before, strict=True):
+                group.update(values)
+        self.bases = list(state_dict.get("base_lrs", self.bases))
         vars(self).update({n: state_dict[n] for n in self._program() if n in state_dict})
         self.steps, self.last = state_dict["last_epoch"], list(state_dict["_last_lr"])
-        self.first = list(state_dict["_first"] if "_first" in state_dict else self._firsts())
-
-    def _firsts(self) -> list[float]:
-        """Return `first` for the present steps and rates."""
-        return self.base_lrs
 
 
 def _listed(value: Any) -> Any:
@@ -205,6 +213,15 @@ def _listed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return sorted([n for n, count in value.items() for _ in range(count)])
     return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def for_groups(optimizer: Optimizer, what: str, value: Any) -> list[Any]:
+    """Return a list with a value for each group, of a list or one value; `UsageError` for another length."""
+    count = len(optimizer.param_groups)
+    found = list(value) if isinstance(value, (list, tuple)) else [value] * count
+    if len(found) != count:
+        raise UsageError(f"{what}: wanted {count}, one for each group, saw {len(found)}")
+    return found
 
 
 class LambdaLR(Schedule):
@@ -216,11 +233,8 @@ class LambdaLR(Schedule):
     resumes = True
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Any) -> None:
-        self.optimizer, self.factor = optimizer, lr_lambda
-        self.first = [_initial(group) for group in optimizer.param_groups]
-        self.last = self.first
-        self.steps = self.begun
-        self.step()
+        self.factors = for_groups(optimizer, f"{type(self).__name__}, lr_lambda", lr_lambda)
+        super().__init__(optimizer, self.begun)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state; PyTorch's has a place for a function, which is not stored."""
@@ -228,69 +242,41 @@ class LambdaLR(Schedule):
         return super().state_dict() | own
 
     def _rates(self) -> list[float]:
-        """Return the learning rates of this step, one for each group."""
-        several = self.factor if isinstance(self.factor, (list, tuple)) else [self.factor] * len(self.first)
-        factors = [number_within("lr_lambda", factor(self.steps), 0.0) for factor in several]
-        return [first * factor for first, factor in zip(self.first, factors, strict=True)]
+        return [base * factor for base, factor in zip(self.base_lrs, self._factors(), strict=True)]
+
+    def _factors(self) -> list[float]:
+        return [number_within("lr_lambda", factor(self.steps), 0.0) for factor in self.factors]
 
 
-class _Factor(LambdaLR):
+class _Factor(Schedule):
     """A schedule that scales the part of the optimiser's present rate that is above `least`.
 
-    If the rate is the one that the last step set, the new rate is the first rate times the factor. If another
-    schedule or the program has set the rate since, it is multiplied by the ratio of the new factor to the
-    last one. After a factor of 0 there is no ratio: the rate stays while the factor is 0, and then the first
-    rate times the factor is added.
+    A step multiplies it by the ratio of the factor of the new step to that of the last. After a factor of 0
+    there is no ratio: the first rate times the factor is added.
     """
 
+    resumes = True
     least = 0.0
     keeps: ClassVar[bool] = False
     """Whether the first step after `last_epoch` leaves the rate."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
-        for group in optimizer.param_groups:
-            _initial(group)
-        self.optimizer, self.factor = optimizer, lr_lambda
-        self.steps = self.begun
-        self.step()
+    def __init__(self, optimizer: Optimizer, factor: Callable[[float], float]) -> None:
+        self.factor = factor
+        super().__init__(optimizer, self.begun)
 
     def _rates(self) -> list[float]:
-        """Return the learning rates of this step, one for each group."""
-        if self.steps == 0:
-            self.first = self.last = [group.rate_now() for group in self.optimizer.param_groups]
-        elif self.steps == self.begun + 1:
-            self.first, self.last = self.base_lrs, [math.nan] * len(self.base_lrs)
-            if self.keeps:
-                self.last = [group.rate_now() for group in self.optimizer.param_groups]
-                self.first = self._firsts()
-        before, after = (1.0 if n < 0 else self.factor(n) for n in (self.steps - 1, self.steps))
-        found, first = [], []
-        added = [math.nan] * (len(self.optimizer.param_groups) - len(self.last))  # groups of later
-        every = zip(self.optimizer.param_groups, [*self.first, *added], [*self.last, *added], strict=True)
-        for group, start, last in every:
-            now = group.rate_now()
-            if before == 0 and after != 0:
-                rate = now + (_initial(group) - self.least) * after
-            elif before == 0:
-                rate = now
-            elif now == last:
-                rate = self.least + (start - self.least) * after
-            else:
-                rate = self.least + (now - self.least) * (after / before)
-            scaled = before == 0 or now != last
-            first.append(self.least + (rate - self.least) / after if scaled and after else start)
-            found.append(max(0.0, rate))
-        self.first = first
-        return found
+        n, least, rates = self.steps, self.least, self.get_lr()
+        if n and self.keeps and self.initial:
+            return rates
+        before, after = self.factor(n - 1) if n > 0 else 1.0, self.factor(n)
+        if before == after:
+            return rates
+        if before == 0:
+            return [now + (base - least) * after for now, base in zip(rates, self.base_lrs, strict=True)]
+        return [least + (now - least) * (after / before) for now in rates]
 
-    def _firsts(self) -> list[float]:
-        factor, least = self.factor(self.steps), self.least
-        return [
-            base
-            if not factor or math.isclose(least + (base - least) * factor, last, rel_tol=1e-9)
-            else least + (last - least) / factor
-            for base, last in zip(self.base_lrs, self.last, strict=True)
-        ]
+    def _rates_at(self) -> list[float]:
+        return [self.least + (base - self.least) * self.factor(self.steps) for base in self.base_lrs]
 
 
 class StepLR(_Factor):
@@ -335,10 +321,10 @@ class LinearLR(_Factor):
 
 
 class ConstantLR(_Factor):
-    """The learning rate times a factor for the first `total_iters` steps, then the learning rate itself."""
+    """The learning rate times a factor for the first `total_iters` steps (0: all), then the rate itself."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5) -> None:
-        super().__init__(optimizer, lambda n: factor if n < total_iters else 1.0)
+        super().__init__(optimizer, lambda n: factor if n < total_iters or not total_iters else 1.0)
 
 
 class PolynomialLR(_Factor):
@@ -358,7 +344,7 @@ class CosineAnnealingLR(_Factor):
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0) -> None:  # noqa: N803 - the field's name
         self.least, half = eta_min, number_within("CosineAnnealingLR, T_max", T_max, 1)
-        super().__init__(optimizer, lambda n: (1 + math.cos(math.pi * n / half)) / 2)
+        super().__init__(optimizer, lambda n: (1 + math.cos(math.pi * (n / half % 2))) / 2)
 
 
 class CosineAnnealingWarmRestarts(LambdaLR):
@@ -374,12 +360,12 @@ class CosineAnnealingWarmRestarts(LambdaLR):
         self.length = number_within("CosineAnnealingWarmRestarts, T_0", T_0, 1)
         self.growth = number_within("CosineAnnealingWarmRestarts, T_mult", T_mult, 1)
         self.least = eta_min
-        super().__init__(optimizer, self._restarted)
+        super().__init__(optimizer, None)
 
     def _rates(self) -> list[float]:
-        """Return the learning rates of this step, one for each group."""
-        factor = self.factor(self.steps)
-        return [self.least + (first - self.least) * factor for first in self.first]
+        n, length = self._place(self.steps)
+        factor = (1 + math.cos(math.pi * n / length)) / 2
+        return [self.least + (base - self.least) * factor for base in self.base_lrs]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, with the place in the present period, as PyTorch does."""
@@ -393,9 +379,10 @@ class CosineAnnealingWarmRestarts(LambdaLR):
             n, length = n - length, length * self.growth
         return n, length
 
-    def _restarted(self, n: float) -> float:
-        n, length = self._place(n)
-        return (1 + math.cos(math.pi * n / length)) / 2
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Set what a `state_dict` has, also one of PyTorch's. Raises as a `Schedule`."""
+        super().load_state_dict(state_dict)
+        self.steps += state_dict.get("T_cur", 0) % 1
 
 
 class OneCycleLR(LambdaLR):
@@ -413,8 +400,6 @@ class OneCycleLR(LambdaLR):
     was captured, as the momentum of a captured step cannot change.
     """
 
-    resumes = False
-
     def __init__(
         self,
         optimizer: Optimizer,
@@ -425,8 +410,8 @@ class OneCycleLR(LambdaLR):
         pct_start: float = 0.3,
         anneal_strategy: Literal["cos", "linear"] = "cos",
         cycle_momentum: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        base_momentum: float = 0.85,
-        max_momentum: float = 0.95,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,  # noqa: FBT001, FBT002 - as above
@@ -437,14 +422,12 @@ class OneCycleLR(LambdaLR):
                 raise UsageError("OneCycleLR: wanted total_steps, or epochs and steps_per_epoch")
             total_steps = epochs * steps_per_epoch
         groups = optimizer.param_groups
-        tops: list[Any] = list(max_lr) if isinstance(max_lr, (list, tuple)) else [max_lr] * len(groups)
-        if len(tops) != len(groups):
-            raise UsageError(f"OneCycleLR, max_lr: wanted {len(groups)}, one for each group, saw {len(tops)}")
+        tops = for_groups(optimizer, "OneCycleLR, max_lr", max_lr)
         rise, last = pct_start * total_steps - 1, total_steps - 1
         fall = 2 * pct_start * total_steps - 2 if flag(three_phase, "OneCycleLR, three_phase") else last
-        self.cycled = flag(cycle_momentum, "OneCycleLR, cycle_momentum")
+        self.optimizer, self.cycled = optimizer, flag(cycle_momentum, "OneCycleLR, cycle_momentum")
 
-        def between(n: int, first: float, middle: float, end: float) -> float:
+        def between(n: float, first: float, middle: float, end: float) -> float:
             """Return the number at step n of curves from `first` to `middle`, maybe back, and on to `end`."""
             begin, stop, start, goal = 0.0, rise, first, middle
             if n > rise or rise <= 0:
@@ -455,30 +438,41 @@ class OneCycleLR(LambdaLR):
             left = 1 - share if straight else (1 + math.cos(math.pi * share)) / 2
             return goal + (start - goal) * left
 
-        def rate(n: int, top: float) -> float:
-            if n > total_steps:  # PyTorch allows one step after the last, on the same curve
-                raise UsageError(f"OneCycleLR: {total_steps} steps were wanted, this is one more")
-            if self.cycled:
-                set_momentum(optimizer, between(n, max_momentum, base_momentum, max_momentum))
-            return between(n, top / div_factor, top, top / div_factor / final_div_factor)
-
-        for group in groups:
-            group.initial = 1.0
-        super().__init__(optimizer, [partial(rate, top=top) for top in tops])
-        momenta = {"max_momentum": max_momentum, "base_momentum": base_momentum} if self.cycled else {}
-        for group, top in zip(groups, tops, strict=True):
+        self.between, self.total_steps = between, total_steps
+        self.settings["total_steps"] = total_steps
+        for group, top in zip(groups if self.begun == -1 else (), tops, strict=False):
             start = group.initial = top / div_factor
-            least = start / final_div_factor
-            group.more.update({"max_lr": top, "min_lr": least, **momenta})
+            group.more.update({"max_lr": top, "min_lr": start / final_div_factor})
+        if self.cycled:
+            keep_momenta(self, base_momentum, max_momentum)
+        super().__init__(optimizer, None)
 
-    def _firsts(self) -> list[float]:
-        return [1.0] * len(self.last)
+    def _rates(self) -> list[float]:
+        n, groups = self.steps, self.optimizer.param_groups
+        if n > self.total_steps:  # PyTorch allows one step after the last, on the same curve
+            raise UsageError(f"OneCycleLR: {self.total_steps} steps were wanted, this is one more")
+        if self.cycled:
+            set_momenta(self, lambda least, most: self.between(n, most, least, most))
+        return [self.between(n, _initial(g), g.more["max_lr"], g.more["min_lr"]) for g in groups]
 
 
-def set_momentum(optimizer: Optimizer, value: float) -> None:
-    """Set the momentum, or b1, of all groups. Raises `UsageError` if a group has none or was captured."""
+def keep_momenta(schedule: Schedule, *limits: Any) -> None:
+    """Store the least and the greatest momentum in each group, unless the schedule goes on."""
+    for name, given in zip(("base_momentum", "max_momentum"), limits, strict=True):
+        values = for_groups(schedule.optimizer, f"{type(schedule).__name__}, {name}", given)
+        for group, value in zip(schedule.optimizer.param_groups, values, strict=True):
+            group.more.update({name: value} if schedule.begun == -1 else {})
+
+
+def set_momenta(schedule: Schedule, value_of: Callable[[float, float], float]) -> None:
+    """Set the momentum, or b1, of each group to `value_of(least, greatest)`.
+
+    Raises `UsageError` if a group has none or was captured.
+    """
+    optimizer = schedule.optimizer
     for group in optimizer.param_groups:
-        name = next((n for n in ("b1", "momentum", "betas") if group.get(n)), None)
+        value = value_of(group.more["base_momentum"], group.more["max_momentum"])
+        name = next((n for n in ("b1", "betas", "momentum") if n in group), None)
         if name is None or getattr(group, "captured", False):
             what = "has no momentum" if name is None else "is captured with the momentum that it has"
             what = f"OneCycleLR cycles the momentum, and {type(optimizer).__name__} {what}"
@@ -513,13 +507,14 @@ class ReduceLROnPlateau(Schedule):
         self.factor = number_within("ReduceLROnPlateau, factor", factor, 0.0, 1.0)
         self.threshold_mode = choice("ReduceLROnPlateau, threshold_mode", threshold_mode, ("rel", "abs"))
         self.patience, self.threshold, self.cooldown, self.eps = patience, threshold, cooldown, eps
-        self.least = self._for_groups(min_lr)
+        self.least = for_groups(optimizer, "ReduceLROnPlateau, min_lr", min_lr)
         self.best, self.bad, self.rest, self.steps = math.inf, 0, 0, 0
-        self.first = self.base_lrs
+        self.bases = [_initial(group) for group in optimizer.param_groups]
+        self.last = self.get_lr()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as PyTorch's."""
-        own = {n: v for n, v in super().state_dict().items() if n not in {"_first", "_step_count", "min_lr"}}
+        own = {n: v for n, v in super().state_dict().items() if n not in {"_step_count", "min_lr"}}
         return own | {
             "best": self.sign * self.best, "num_bad_epochs": self.bad, "cooldown_counter": self.rest,
             "min_lrs": self.least, "threshold_mode": self.threshold_mode, "eps": self.eps,
@@ -531,7 +526,8 @@ class ReduceLROnPlateau(Schedule):
         Raises as a `Schedule`.
         """
         super().load_state_dict(state_dict)
-        self.least = self._for_groups(state_dict.get("min_lrs", self.least))
+        least = state_dict.get("min_lrs", self.least)
+        self.least = for_groups(self.optimizer, "ReduceLROnPlateau, min_lr", least)
         self.threshold_mode = state_dict.get("threshold_mode", self.threshold_mode)
         self.eps = state_dict.get("eps", self.eps)
         self.best = self.sign * state_dict.get("best", math.inf)
@@ -553,20 +549,10 @@ class ReduceLROnPlateau(Schedule):
         if self.bad > self.patience:
             self.bad, self.rest = 0, self.cooldown
             if len(self.least) != len(self.optimizer.param_groups):  # a group was added
-                self.least = self._for_groups(self.settings["min_lr"])
+                least = self.settings["min_lr"]
+                self.least = for_groups(self.optimizer, "ReduceLROnPlateau, min_lr", least)
             for group, least in zip(self.optimizer.param_groups, self.least, strict=True):
                 rate = max(group.rate_now() * self.factor, least)
                 if group.rate_now() - rate > self.eps:
                     group.set_lr(rate)
-
-    def _for_groups(self, least: float | Sequence[float]) -> list[float]:
-        count = len(self.optimizer.param_groups)
-        found: list[Any] = list(least) if isinstance(least, (list, tuple)) else [least] * count
-        if len(found) != count:
-            what = f"ReduceLROnPlateau, min_lr: wanted {count}, one for each group, saw {len(found)}"
-            raise UsageError(what)
-        return found
-
-    def get_last_lr(self) -> list[float]:
-        """Return the learning rates, one for each group."""
-        return [group.rate_now() for group in self.optimizer.param_groups]
+        self.last = self.get_lr()

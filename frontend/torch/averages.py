@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from compiler.dtype import dtypes
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag
-from frontend.arguments.settings import number_within
+from frontend.arguments.settings import choice, number_within
 from frontend.evaluation.realize import realize_many
 from frontend.nn.module import Module
 from frontend.nn.normalisation import BatchNorm
-from frontend.optim.schedules import LambdaLR
+from frontend.optim.schedules import LambdaLR, for_groups
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -134,10 +134,8 @@ class SWALR(LambdaLR):
     def __init__(
         self, optimizer: Optimizer, swa_lr: Any, anneal_epochs: int = 10, anneal_strategy: str = "cos"
     ) -> None:
-        groups = len(optimizer.param_groups)
-        rates = swa_lr if isinstance(swa_lr, (list, tuple)) else [swa_lr] * groups
-        if len(rates) != groups or anneal_strategy not in {"cos", "linear"}:
-            raise UsageError(f"SWALR: wanted {groups} rates, cos or linear; saw {swa_lr}, {anneal_strategy}")
+        rates = for_groups(optimizer, "SWALR, swa_lr", swa_lr)
+        choice("SWALR, anneal_strategy", anneal_strategy, ("cos", "linear"))
         self.goals = [number_within("SWALR, swa_lr", rate, 0.0) for rate in rates]
         what, self.anneal_strategy = "SWALR, anneal_epochs", anneal_strategy
         self.anneal_epochs = int(number_within(what, whole(anneal_epochs, what), 0))
@@ -148,7 +146,6 @@ class SWALR(LambdaLR):
         return 1 - share if self.anneal_strategy == "linear" else (1 + math.cos(math.pi * share)) / 2
 
     def _rates(self) -> list[float]:
-        """Return the learning rates of this step, one for each group."""
         before = self._remaining(self.last_epoch - 1) if self.steps > 0 else 1.0
         kept = self._remaining(self.last_epoch) / before if before else 0.0
         every = zip(self.optimizer.param_groups, self.goals, strict=True)

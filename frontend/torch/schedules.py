@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontend.arguments.settings import number_within
-from frontend.optim.schedules import LambdaLR, Schedule, set_momentum
+from frontend.optim.schedules import LambdaLR, Schedule, for_groups, keep_momenta, set_momenta
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,10 +23,8 @@ class MultiplicativeLR(LambdaLR):
     """The learning rate times `lr_lambda(steps)` at each step from the first on."""
 
     def _rates(self) -> list[float]:
-        """Return the learning rates of this step, one for each group."""
-        rates = [group.rate_now() for group in self.optimizer.param_groups]
-        self.first = rates if self.steps else self.first
-        return super()._rates() if self.steps else rates
+        pairs = zip(self.get_lr(), self._factors(), strict=True)
+        return self.get_lr() if self.initial else [now * factor for now, factor in pairs]
 
 
 class CyclicLR(LambdaLR):
@@ -52,8 +50,8 @@ class CyclicLR(LambdaLR):
         scale_fn: Callable[[float], float] | None = None,
         scale_mode: Literal["cycle", "iterations"] = "cycle",
         cycle_momentum: bool = True,  # noqa: FBT001, FBT002 - PyTorch's signature
-        base_momentum: float = 0.8,
-        max_momentum: float = 0.9,
+        base_momentum: float | Sequence[float] = 0.8,
+        max_momentum: float | Sequence[float] = 0.9,
     ) -> None:
         scales: dict[str, tuple[Callable[[float], float], str]] = {
             "triangular": (lambda _: 1.0, "cycle"),
@@ -63,17 +61,17 @@ class CyclicLR(LambdaLR):
         if mode not in scales:
             raise UsageError(f"CyclicLR, mode: wanted one of {', '.join(scales)}, saw {mode!r}")
         self.scale, self.counted = scales[mode] if scale_fn is None else (scale_fn, scale_mode)
-        groups = optimizer.param_groups
-        self.low, self.high = (
-            list(r) if isinstance(r, (list, tuple)) else [r] * len(groups) for r in (base_lr, max_lr)
-        )
+        low = for_groups(optimizer, "CyclicLR, base_lr", base_lr)
+        self.high = for_groups(optimizer, "CyclicLR, max_lr", max_lr)
         self.rise = number_within("CyclicLR, step_size_up", step_size_up, 1)
         self.length = self.rise + (self.rise if step_size_down is None else step_size_down)
-        self.momenta = (base_momentum, max_momentum) if cycle_momentum else None
-        for group, rate in zip(groups, self.low, strict=True):
-            group.initial = rate
-            group.more.update(zip(("base_momentum", "max_momentum"), self.momenta or (), strict=False))
+        self.optimizer, self.cycled = optimizer, cycle_momentum
+        for group, rate in zip(optimizer.param_groups if self.begun == -1 else (), low, strict=False):
+            group.set_lr(rate)
+        if cycle_momentum:
+            keep_momenta(self, base_momentum, max_momentum)
         super().__init__(optimizer, None)
+        self.bases = low
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state; PyTorch's has a place for a function, which is not stored."""
@@ -81,15 +79,12 @@ class CyclicLR(LambdaLR):
         return {**own, "_scale_fn_custom": None}
 
     def _rates(self) -> list[float]:
-        """Return the learning rates of this step, one for each group."""
         done, within = divmod(self.steps, self.length)
-        falling = within > self.rise
-        height = (self.length - within) / (self.length - self.rise) if falling else within / self.rise
+        height = min(within / self.rise, (self.length - within) / max(self.length - self.rise, 1e-9))
         height *= self.scale(done + 1 if self.counted == "cycle" else self.steps)
-        if self.momenta is not None:
-            least, most = self.momenta
-            set_momentum(self.optimizer, most - (most - least) * height)
-        return [low + (high - low) * height for low, high in zip(self.low, self.high, strict=True)]
+        if self.cycled:
+            set_momenta(self, lambda least, most: most - (most - least) * height)
+        return [low + (high - low) * height for low, high in zip(self.bases, self.high, strict=True)]
 
 
 class ChainedScheduler(Schedule):
@@ -98,30 +93,43 @@ class ChainedScheduler(Schedule):
     `optimizer` None is that of the first schedule.
     """
 
+    milestones: Sequence[int] = ()
+
     def __init__(self, schedulers: Sequence[LambdaLR], optimizer: Optimizer | None = None) -> None:
         self.optimizer = optimizer or schedulers[0].optimizer
         self.schedulers = list(schedulers)
-        self.steps = 0
+        self.steps, self.last = 0, self.get_lr()
 
     def step(self) -> None:  # type: ignore[override]  # as in PyTorch
         """Take a step of each schedule. Raises as their `step`."""
         for schedule in self.schedulers:
             schedule.step()
 
-    def get_last_lr(self) -> list[float]:
-        """Return the learning rates that the last step set, one for each group."""
-        return [group.rate_now() for group in self.optimizer.param_groups]
+        self.last = self.get_lr()
+
+    def begin(self, last_epoch: float = -1) -> None:
+        """Take the first step of each schedule, after `last_epoch`."""
+        for schedule in self.schedulers:
+            schedule.begin(last_epoch)
+        self.last = self.get_lr()
+
+    def restart(self) -> None:
+        """Begin anew, at the first learning rates."""
+        for group in self.optimizer.param_groups:
+            group.set_lr(group.initial)
+        self.begin()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the schedules, and the last rates, as PyTorch does."""
-        own = {"_last_lr": self.get_last_lr(), "last_epoch": self.steps}
+        """Return the states of the schedules, milestones, steps and the last rates, as PyTorch does."""
+        own = {"_last_lr": self.get_last_lr(), "last_epoch": self.steps, "_milestones": [*self.milestones]}
         return {**own, "_schedulers": [schedule.state_dict() for schedule in self.schedulers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Set what `state_dict` returned, here or in PyTorch. Raises as the method of a schedule."""
         for schedule, value in zip(self.schedulers, state_dict["_schedulers"], strict=True):
             schedule.load_state_dict(value)
-        self.steps = state_dict.get("last_epoch", 0)
+        self.steps, self.milestones = state_dict.get("last_epoch", 0), [*state_dict.get("_milestones", ())]
+        self.last = list(state_dict["_last_lr"])
 
 
 class SequentialLR(ChainedScheduler):
@@ -134,25 +142,20 @@ class SequentialLR(ChainedScheduler):
         self, optimizer: Optimizer, schedulers: Sequence[LambdaLR], milestones: Sequence[int]
     ) -> None:
         if len(milestones) != len(schedulers) - 1:
-            raise UsageError(
-                f"SequentialLR: wanted {len(schedulers) - 1} milestones for {len(schedulers)} schedules, "
-                f"saw {len(milestones)}"
-            )
+            wanted = f"{len(schedulers) - 1} milestones for {len(schedulers)} schedules"
+            raise UsageError(f"SequentialLR: wanted {wanted}, saw {len(milestones)}")
         super().__init__(schedulers, optimizer)
         self.milestones = list(milestones)
-        schedulers[0].restart()
+        self.restart()
+
+    def begin(self, last_epoch: float = -1) -> None:
+        """Take the first step of the first schedule, after `last_epoch`."""
+        self.schedulers[bisect_right(self.milestones, 0)].begin(last_epoch)
+        self.steps, self.last = 0, self.get_lr()
 
     def step(self) -> None:  # type: ignore[override]  # as in PyTorch
         """Take a step of the schedule whose turn it is. Raises as its `step`."""
         self.steps += 1
         turn = self.schedulers[bisect_right(self.milestones, self.steps)]
         (turn.restart if self.steps in self.milestones else turn.step)()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the states of the schedules, the milestones and the steps, as PyTorch does."""
-        return {**super().state_dict(), "_milestones": list(self.milestones)}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Set what `state_dict` returned, here or in PyTorch. Raises as the method of a schedule."""
-        super().load_state_dict(state_dict)
-        self.milestones = list(state_dict["_milestones"])
+        self.last = turn.get_last_lr()

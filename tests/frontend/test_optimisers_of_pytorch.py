@@ -13,7 +13,7 @@ import frontend
 from frontend import Tensor, TinyJit, dtypes, nn
 from frontend.optim import schedules
 from hcq.errors import UsageError
-from tests.oracles.optimisers import OPTIMISERS, PLATEAU, SCHEDULES, START, STEPS, TARGET, loss
+from tests.oracles.optimisers import OPTIMISERS, PLATEAU, PROGRAMS, SCHEDULES, START, STEPS, TARGET, loss
 
 WANT: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "optimisers.json").read_text())
 
@@ -32,6 +32,16 @@ def descended(text: str) -> np.ndarray:
 def test_an_optimiser_goes_where_that_of_pytorch_does(text: str):
     rounded = text.startswith(("ASGD", "NAdam"))  # PyTorch counts their rates in float32
     np.testing.assert_allclose(descended(text), WANT[text], rtol=1e-7 if rounded else 1e-11, atol=1e-12)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize(
+    ("name", "seed"), [(n, k) for n, (_, seeds, _) in PROGRAMS.items() for k in range(seeds)]
+)
+def test_a_random_program_goes_where_that_of_pytorch_does(name: str, seed: int):
+    """It sets rates and settings, freezes and thaws, saves and loads between steps."""
+    program, _, tolerance = PROGRAMS[name]
+    np.testing.assert_allclose(program(frontend, seed), WANT[name][seed], rtol=tolerance, atol=1e-9)
 
 
 def norm(x: np.ndarray) -> float:
@@ -276,8 +286,8 @@ def test_one_cycle_moves_the_momentum_as_pytorch_does():
 
 
 def test_one_cycle_refuses_a_momentum_that_cannot_change():
-    with pytest.raises(UsageError, match="SGD has no momentum\nhint: pass cycle_momentum=False"):
-        schedules.OneCycleLR(nn.optim.SGD([Tensor([1.0])], 0.1), 0.5, 10)
+    with pytest.raises(UsageError, match="Adagrad has no momentum\nhint: pass cycle_momentum=False"):
+        schedules.OneCycleLR(nn.optim.Adagrad([Tensor([1.0])], 0.1), 0.5, 10)
     with pytest.raises(UsageError, match="total_steps, or epochs"):
         schedules.OneCycleLR(nn.optim.SGD([Tensor([1.0])], 0.1), 0.5)
     w, x = Tensor([1.0]), Tensor([2.0]).realize()

@@ -1,9 +1,10 @@
 """Record where PyTorch's optimisers and schedules go.
 
-    python -m tests.oracles.optimisers      # in an environment with PyTorch
+    python -m tests.oracles.optimisers                # in an environment with PyTorch
+    python -m tests.oracles.optimisers --compare 500  # random programs, here and in PyTorch
 
-Writes `tests/frontend/data/optimisers.json`: the float64 parameters after `STEPS` steps of `loss`, and the
-learning rates of schedules.
+Writes `tests/frontend/data/optimisers.json`: the float64 parameters after `STEPS` steps of `loss`, the
+learning rates of schedules, and the numbers of the random programs of the first seeds.
 
 Not here: the comparison (`tests/frontend/test_optimisers_of_pytorch.py`).
 """
@@ -15,6 +16,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from tests.oracles.optimiser_programs import descended, scheduled
 from tools.arguments import command, pytorch, reported
 
 if TYPE_CHECKING:
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 OUT: Final = Path(__file__).parents[2] / "tests" / "frontend" / "data" / "optimisers.json"
 STEPS: Final = 8
+PROGRAMS: Final = {"optimisers": (descended, 26, 1e-5), "schedules": (scheduled, 80, 1e-11)}
+"""Name -> (program of a seed, number of recorded seeds, relative tolerance)."""
 START: Final = [[1.0, -2.0, 0.5], [0.25, 3.0, -1.5]]
 TARGET: Final = [[0.3, 0.1, -0.7], [0.2, 2.5, 1.0]]
 OPTIMISERS: Final = (
@@ -66,11 +72,29 @@ def loss(w: Any, target: Any) -> Any:
     return ((w - target) ** 2 * (target + 2)).sum()
 
 
+def compared(torch: Any, seeds: int) -> int:
+    """Run random programs here and in PyTorch, print the seeds that differ, and return how many do."""
+    import frontend  # noqa: PLC0415 - needed here alone
+
+    wrong = 0
+    for name, (program, _, tolerance) in PROGRAMS.items():
+        for seed in range(seeds):
+            got, want = program(frontend, seed), program(torch, seed)
+            if not np.allclose(got, want, rtol=tolerance, atol=1e-9):
+                wrong += 1
+                print(f"{name} {seed}: {got} here, {want} in PyTorch")
+    return wrong
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records; return 0."""
-    command("tests.oracles.optimisers", __doc__).parse_args(argv)
+    """Write the records, or compare; return 1 if a program differs."""
+    parser = command("tests.oracles.optimisers", __doc__)
+    parser.add_argument("--compare", type=int, metavar="SEEDS", help="compare random programs, write nothing")
+    args = parser.parse_args(argv)
     torch = pytorch()
     torch.Tensor.bfloat16 = lambda self: self.clone()  # Muon, as computed without rounding
+    if args.compare:
+        return int(compared(torch, args.compare) > 0)
     found: dict[str, Any] = {}
     for text in OPTIMISERS:
         w = torch.tensor(START, dtype=torch.float64, requires_grad=True)
@@ -89,6 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             optimiser.step()
             schedule.step(*([metric] if text == PLATEAU[0] else []))
         found[text] = rates
+    found |= {name: [run(torch, k) for k in range(seeds)] for name, (run, seeds, _) in PROGRAMS.items()}
     OUT.write_text(json.dumps(found, indent=0) + "\n")
     print(f"{len(found)} answers of PyTorch {torch.__version__} in {OUT}")
     return 0
