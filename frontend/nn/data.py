@@ -11,6 +11,7 @@ Not here: files of weights (`state`). Next: `frontend.optim`, training.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 from collections import deque
@@ -23,6 +24,7 @@ from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
 from frontend.nn.checks import count
+from frontend.ops.random import GENERATOR
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
@@ -55,7 +57,7 @@ class ArrayDataset:
         lengths = [len(a) for a in arrays]
         if len(set(lengths)) > 1:
             raise UsageError(f"ArrayDataset: wanted arrays of one length, saw {lengths}")
-        self.arrays = arrays
+        self.arrays = self.tensors = arrays
 
     def __len__(self) -> int:
         return len(self.arrays[0])
@@ -70,11 +72,11 @@ class ArrayDataset:
 class TensorDataset(ArrayDataset):
     """Samples that are rows of tensors: `data[i]` is a tuple of row i of each, also of one tensor.
 
-    See `ArrayDataset`. Raises `UsageIndexError` for a sample that does not exist; a slice gives rows.
+    See `ArrayDataset`. Raises `UsageIndexError` for a sample that does not exist; slices and lists give rows.
     """
 
     def __getitem__(self, i: Any) -> Any:
-        if not isinstance(i, slice) and not -len(self) <= i < len(self):
+        if isinstance(i, int) and not -len(self) <= i < len(self):
             raise UsageIndexError(f"sample {i} of {len(self)}")
         return tuple([a[i] for a in self.arrays])
 
@@ -154,27 +156,69 @@ class BatchSampler(Sampler):
         self.drop_last = flag(drop_last, "BatchSampler, drop_last")
 
     def __iter__(self) -> Iterator[list[int]]:
-        numbers, size = list(self.sampler), self.batch_size
-        every = [numbers[i : i + size] for i in range(0, len(numbers), size)]
-        return iter(every[:-1] if self.drop_last and every and len(every[-1]) < size else every)
+        numbers = iter(self.sampler)
+        while some := list(itertools.islice(numbers, self.batch_size)):
+            if len(some) == self.batch_size or not self.drop_last:
+                yield some
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return _batches_of(self.sampler, self.batch_size, self.drop_last)
+
+
+def _batches_of(samples: Any, size: int, drop_last: bool) -> int:  # noqa: FBT001 - as in the classes
+    whole_batches, rest = divmod(len(samples), size)
+    return whole_batches + (rest > 0 and not drop_last)
+
+
+def drawn_with(generator: Any) -> np.random.Generator:
+    """Return NumPy's numbers of the next draw of a `frontend.Generator`; None: of the process's draws."""
+    import numpy as np  # noqa: PLC0415 - only where data is loaded
+
+    with contextlib.nullcontext() if generator is None else generator.drawing():
+        return np.random.default_rng([*GENERATOR.next()])
+
+
+class RandomSampler(Sampler):
+    """The numbers of the samples in another order in each epoch; `num_samples` of them, None: all.
+
+    With `replacement` each is drawn of all numbers; without it more are further orders. See
+    `WeightedRandomSampler`. Raises `UsageError` for a number of samples below 1, `UsageTypeError` for none.
+    """
+
+    def __init__(
+        self,
+        data_source: Dataset[Any],
+        replacement: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        num_samples: int | None = None,
+        generator: Any = None,
+    ) -> None:
+        super().__init__(data_source)
+        self.replacement, self.generator = flag(replacement, "RandomSampler, replacement"), generator
+        self.num_samples = num_samples and count("RandomSampler, num_samples", num_samples)
+
+    def __len__(self) -> int:
+        return len(self.data_source) if self.num_samples is None else self.num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        size, many, rng = len(self.data_source), len(self), drawn_with(self.generator)
+        if self.replacement:
+            return iter(rng.integers(size, size=many).tolist())
+        orders = (rng.permutation(size).tolist() for _ in range(many))
+        return itertools.islice(itertools.chain.from_iterable(orders), many)
 
 
 def random_split(
-    dataset: Dataset[Any], lengths: Sequence[float], generator: Any = None, *, seed: int = 0
+    dataset: Dataset[Any], lengths: Sequence[float], generator: Any = None, *, seed: int | None = None
 ) -> list[Subset]:
     """Return parts of a data set, drawn without overlap; lengths are counts, or shares whose sum is 1.
 
-    `generator` is a `frontend.Generator`, whose seed is used instead of `seed`. The parts that a seed gives
-    are not PyTorch's. Shares are rounded down, and samples that are left go to the first parts. Raises
-    `UsageError` unless the counts add up to the length of the data set, or the shares to 1, and for a
-    negative one.
+    The order is a draw of `generator`, a `frontend.Generator`; None: of the process (`manual_seed`), or that
+    of a `seed`. The parts are not PyTorch's. Shares are rounded down, and samples that are left go to the
+    first parts. Raises `UsageError` unless the counts add up to the length of the data set, or the shares to
+    1, and for a negative one.
     """
     import numpy as np  # noqa: PLC0415 - only where data is loaded
 
-    seed = seed if generator is None else generator.initial_seed()
     total = len(dataset)
     counts = [int(n) for n in lengths]
     if any(isinstance(n, float) for n in lengths):
@@ -185,7 +229,8 @@ def random_split(
             counts[i] += 1
     if sum(counts) != total or any(n < 0 for n in counts):
         raise UsageError(f"random_split: {counts} samples are not the {total} of the data set")
-    order = np.random.default_rng(seed).permutation(total).tolist()
+    rng = drawn_with(generator) if seed is None else np.random.default_rng(seed)
+    order = rng.permutation(total).tolist()
     ends = [0, *itertools.accumulate(counts)]
     return [Subset(dataset, order[a:b]) for a, b in itertools.pairwise(ends)]
 
@@ -273,6 +318,8 @@ def _tensors(value: Any, device: str | None) -> Any:
 
 def _batch(dataset: Dataset[Any], indices: Sequence[int], join: Callable[[Sequence[Any]], Any]) -> Any:
     """Return the joined samples of a batch; an error names the sample that it comes from."""
+    if hasattr(dataset, "__getitems__"):
+        return join(dataset.__getitems__(indices))
     samples = []
     for i in indices:
         try:
@@ -313,16 +360,16 @@ class DataLoader:
 
     With `num_workers`, that many threads read up to `prefetch` batches ahead, by default twice as many as
     there are workers. With `workers="process"` they are processes, started by spawn: the data set and
-    `collate_fn` must be picklable. Batches come in the order of the epoch. The same `seed` gives the same
-    batches in each run; each epoch has another order (`set_epoch` chooses one). `drop_last` leaves out a last
+    `collate_fn` must be picklable. Batches come in the order of the epoch. Each epoch is another draw of
+    `generator`, a `frontend.Generator`, or of the process, which `manual_seed` seeds. With a `seed` its order
+    is that of the seed and the number of the epoch (`set_epoch` chooses one). `drop_last` leaves out a last
     batch with fewer samples, which a captured step would not accept. The caller's thread makes the tensors on
     `device`; None: the default device.
 
-    `sampler` gives the numbers of an epoch's samples, `batch_sampler` the numbers of each batch. `generator`
-    is a `frontend.Generator`, whose seed is used instead of `seed`. `prefetch_factor` batches are read ahead
-    for each worker. `pin_memory`, `pin_memory_device`, `persistent_workers`, `timeout`, `in_order` and
-    `multiprocessing_context` change nothing. `batch_size` None yields samples. A data set that only iterates
-    is read in order, by the caller's thread.
+    `sampler` gives the numbers of an epoch's samples, `batch_sampler` the numbers of each batch, as they are
+    needed. `prefetch_factor` batches are read ahead for each worker. `pin_memory`, `pin_memory_device`,
+    `persistent_workers`, `timeout`, `in_order` and `multiprocessing_context` change nothing. `batch_size`
+    None yields samples. A data set that only iterates is read in order, by the caller's thread.
 
     An error of a worker is raised when its batch is due, with the number of its sample in a note; the other
     batches are cancelled. Raises `UsageTypeError` for no data set, `UsageError` for settings out of range.
@@ -344,7 +391,7 @@ class DataLoader:
         multiprocessing_context: Any = None,
         generator: Any = None,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         prefetch: int | None = None,
         workers: Literal["thread", "process"] = "thread",
         device: str | None = None,
@@ -373,7 +420,7 @@ class DataLoader:
         join = collate_fn or (default_convert if self.alone else collate)
         self.collate_fn = _Single(join) if self.alone else join
         self.workers, self.device = workers, device
-        self.seed = seed if generator is None else generator.initial_seed()
+        self.seed, self.generator = seed, generator
         self.sampler, self.batch_sampler = sampler, batch_sampler
         if (shuffle and sampler is not None) or (
             batch_sampler is not None and (shuffle or sampler or drop_last)
@@ -384,32 +431,34 @@ class DataLoader:
         self.epoch = 0
 
     def __len__(self) -> int:
-        if self.batch_sampler is not None or self.sampler is not None:
-            return len(self.batches(self.epoch))
-        whole_batches, rest = divmod(len(self.dataset), self.batch_size)
-        return whole_batches + (rest > 0 and not self.drop_last)
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]  # those without a length raise
+        return _batches_of(self.sampler or self.dataset, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next iteration's epoch, which determines its order; the first is 0."""
         self.epoch = epoch
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """Return the numbers of the samples of each batch of an epoch."""
+        """Return the numbers of the samples of each batch of an epoch, without a seed of a new draw."""
+        return list(self._numbers(epoch))
+
+    def _numbers(self, epoch: int) -> Iterable[list[int]]:
         import numpy as np  # noqa: PLC0415 - only where data is loaded
 
         if self.batch_sampler is not None:
-            return [list(some) for some in self.batch_sampler]
-        if self.sampler is not None:
-            return list(BatchSampler(self.sampler, self.batch_size, self.drop_last))
-        order: np.ndarray[Any, Any] = np.arange(len(self.dataset))
+            return map(list, self.batch_sampler)
+        order: Iterable[int] = range(len(self.dataset)) if self.sampler is None else self.sampler
         if self.shuffle:
-            order = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))
-        return [order[i * self.batch_size : (i + 1) * self.batch_size].tolist() for i in range(len(self))]
+            seed = self.seed
+            rng = drawn_with(self.generator) if seed is None else np.random.default_rng([seed, epoch])
+            order = rng.permutation(len(self.dataset)).tolist()
+        return BatchSampler(order, self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         if self.iterable:
             return self._made(map(self.collate_fn, self._streamed()))
-        every, self.epoch = self.batches(self.epoch), self.epoch + 1
+        every, self.epoch = self._numbers(self.epoch), self.epoch + 1
         if not self.num_workers:
             return self._made(_batch(self.dataset, some, self.collate_fn) for some in every)
         return self._made(self._ahead(every))
@@ -433,7 +482,7 @@ class DataLoader:
         given = (self.dataset, self.collate_fn)
         return ProcessPoolExecutor(self.num_workers, context, initializer=_start, initargs=given)
 
-    def _ahead(self, every: list[list[int]]) -> Iterator[Any]:
+    def _ahead(self, every: Iterable[list[int]]) -> Iterator[Any]:
         """Yield the batches in order, while the next ones are read; stop the workers at the end."""
         pool, waiting, left = self._pool(), deque[Future[Any]](), iter(every)
         try:

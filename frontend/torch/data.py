@@ -6,13 +6,14 @@ Not here: the loader and plain samplers (`frontend.nn.data`).
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frontend.arguments.conversion import flag
 from frontend.nn.checks import count
-from frontend.nn.data import ArrayDataset, Sampler
+from frontend.nn.data import ArrayDataset, RandomSampler, Sampler, drawn_with
 from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class ChainDataset(IterableDataset):
 class WeightedRandomSampler(Sampler):
     """`num_samples` numbers drawn in each epoch with probabilities in proportion to `weights`.
 
-    The seed is that of a `frontend.Generator`, and the numbers of a seed are not PyTorch's. Without
+    Each epoch is a draw of a `frontend.Generator`, or of the process; the numbers are not PyTorch's. Without
     `replacement` each number is drawn once at most. Raises `UsageError` for more numbers than weights then.
     """
 
@@ -87,36 +88,15 @@ class WeightedRandomSampler(Sampler):
         self.replacement = flag(replacement, f"{type(self).__name__}, replacement")
         if not replacement and self.num_samples > sum(w > 0 for w in self.weights):
             raise UsageError(f"{type(self).__name__}: {num_samples} numbers of {len(self.weights)} samples")
-        self.seed, self.epoch = 0 if generator is None else generator.initial_seed(), 0
+        self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        import numpy as np  # noqa: PLC0415 - only where data is loaded
-
-        rng, shares = np.random.default_rng([self.seed, self.epoch]), np.asarray(self.weights, float)
-        self.epoch += 1
-        drawn = rng.choice(len(shares), self.num_samples, self.replacement, shares / shares.sum())
-        return iter(drawn.tolist())
+        total, many = math.fsum(self.weights), len(self.weights)
+        shares, rng = [w / total for w in self.weights], drawn_with(self.generator)
+        return iter(rng.choice(many, self.num_samples, self.replacement, shares).tolist())
 
     def __len__(self) -> int:
         return self.num_samples
-
-
-class RandomSampler(WeightedRandomSampler):
-    """The numbers of the samples in another order in each epoch; `num_samples` of them, None: all.
-
-    With `replacement` each is drawn of all numbers. Raises as `WeightedRandomSampler`.
-    """
-
-    def __init__(
-        self,
-        data_source: Dataset[Any],
-        replacement: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        num_samples: int | None = None,
-        generator: Any = None,
-    ) -> None:
-        many = len(data_source) if num_samples is None else num_samples
-        super().__init__([1.0] * len(data_source), many, replacement, generator)
-        self.data_source = data_source
 
 
 class SubsetRandomSampler(RandomSampler):
