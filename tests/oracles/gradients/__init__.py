@@ -3,5 +3,5 @@
 A case declares how a method is called, in this project and in PyTorch. `oracle` records the results;
 `tests/frontend/test_gradients_of_pytorch.py` compares. Cases do not import PyTorch.
 
-Next: `case`, one case; `cases`, all cases. Random shapes: `tests.oracles.opdb`.
+Next: `cases`. Random shapes: `tests.oracles.opdb`.
 """

@@ -15,21 +15,20 @@ import numpy as np
 
 from frontend import Tensor, dtypes
 from hcq.errors import UsageError
-from tests.oracles.gradients.case import LEAST
+from tests.oracles.gradients.cases import LEAST, evaluated
 
 if TYPE_CHECKING:
-    from tests.oracles.gradients.case import Case
+    from tests.oracles.gradients.cases import Case
 
 TOLERANCE: Final = {"float64": 1e-13, "float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
 
 
-def compared(case: Case, inputs: list[Tensor], want: dict[str, Any]) -> list[str]:
+def compared(case: Case, inputs: dict[str, Tensor], want: dict[str, Any]) -> list[str]:
     """Return a line for each value, gradient or dtype of a case that differs from the record `want`."""
-    result = case.ours(*inputs)
-    outs = result if isinstance(result, list) else [result]
+    outs = evaluated(case.ours, inputs)
     if [o.dtype.name for o in outs] != want["results"]:
         return [f"dtypes {[o.dtype.name for o in outs]}, PyTorch {want['results']}"]
-    found = _gradients(case, outs, [x for x in inputs if x.dtype.is_float])
+    found = _gradients(case, outs, [x for x in inputs.values() if x.dtype.is_float])
     none: list[dict[str, str]] = [{}] * max(len(outs), len(inputs))
     wrong = []
     closers = want.get("closer values", none)
@@ -49,15 +48,13 @@ def _read(numbers: list[str], dtype: str) -> Any:
     return np.array(numbers, "float64" if dtype == "float64" else "float32").astype("float64")
 
 
-def inputs_of(case: Case, dtype: str) -> list[Tensor]:
+def inputs_of(case: Case, dtype: str) -> dict[str, Tensor]:
     """Return the inputs of a case as tensors, floats in a dtype and others unchanged."""
-    found = []
-    for data in case.inputs(dtype):
+    found = {}
+    for name, data in case.given(dtype).items():
         array = np.array(data)
-        if array.dtype == np.float64:
-            found.append(Tensor(array, dtype="float64").cast(dtype).realize())
-        else:
-            found.append(Tensor(array))
+        floats = array.dtype == np.float64
+        found[name] = Tensor(array, dtype="float64").cast(dtype).realize() if floats else Tensor(array)
     return found
 
 

@@ -1,9 +1,14 @@
 """Record PyTorch's values and gradients of the cases of `tests.oracles.gradients`, as test data.
 
-    python -m tests.oracles.gradients.oracle
+    python -m tests.oracles.gradients.oracle [CASE ...]
 
 Run it by hand in an environment with PyTorch. It writes `tests/frontend/data/gradients.jsonl`, one line for
-each case and dtype. The gradient of the result is 1 for elementwise cases, else 1, 1.5, 2, 2.5, 3, repeated.
+each case: those that it has, elementwise functions of the table of methods that it lacks, and those of the
+command line, as JSON with the fields of `cases.Case`:
+
+    '{"case": "clip low", "inputs": "points", "ours": "x.clip(1)", "theirs": "x.clamp(1)", "tiled": true}'
+
+The gradient of the result is 1 for elementwise cases, else 1, 1.5, 2, 2.5, 3, repeated.
 
 PyTorch loses digits in narrow dtypes. Where its float64 result, rounded, differs, that result is recorded
 under "closer", and either of the two is accepted.
@@ -15,18 +20,16 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from tests.oracles.gradients.cases import CASES
+from frontend.methods import METHODS
+from tests.oracles.gradients.cases import CASES, DATA, Case, evaluated, read
 from tools.arguments import command, pytorch, reported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tests.oracles.gradients.case import Case
-
-OUT = Path(__file__).parents[3] / "tests" / "frontend" / "data" / "gradients.jsonl"
 TILES = 64
 """Number of repetitions of elementwise inputs, more than a SIMD vector has."""
 
@@ -38,16 +41,16 @@ def _text(torch: Any, x: Any) -> list[str]:
     return [str(v) for v in x.to(torch.float32).reshape(-1).numpy()]
 
 
-def _tensors(torch: Any, case: Case, dtype: str, wide: str) -> list[Any]:
+def _tensors(torch: Any, case: Case, dtype: str, wide: str) -> dict[str, Any]:
     """Return the inputs, rounded to `dtype`, in the dtype `wide`."""
-    found = []
-    for data in case.inputs(dtype):
+    found = {}
+    for name, data in case.given(dtype).items():
         x = torch.tensor(data)
         if x.is_floating_point():
             x = torch.tensor(data, dtype=torch.float64).to(getattr(torch, dtype)).to(getattr(torch, wide))
             x = torch.stack([x] * TILES, -1) if case.tiled else x
             x.requires_grad_()
-        found.append(x)
+        found[name] = x
     return found
 
 
@@ -60,9 +63,8 @@ def _seed(torch: Any, out: Any, case: Case) -> Any:
 def _results(torch: Any, case: Case, dtype: str, wide: str) -> tuple[list[Any], list[Any]]:
     """Return the results, and the gradients of the float inputs (None for an unused input)."""
     inputs = _tensors(torch, case, dtype, wide)
-    wanted = [x for x in inputs if x.requires_grad]
-    result = case.theirs(torch, *inputs)
-    outs = result if isinstance(result, list) else [result]
+    wanted = [x for x in inputs.values() if x.requires_grad]
+    outs = evaluated(case.theirs or case.ours, inputs, torch)
     grads = torch.autograd.grad(outs, wanted, [_seed(torch, o, case) for o in outs], allow_unused=True)
     return [_first(o.detach(), case) for o in outs], [None if g is None else _first(g, case) for g in grads]
 
@@ -83,32 +85,57 @@ def record(torch: Any, case: Case, dtype: str) -> dict[str, Any]:
     """Return the record of one case."""
     outs, grads = _results(torch, case, dtype, dtype)
     found: dict[str, Any] = {
-        "case": case.name,
-        "dtype": dtype,
         "results": [str(o.dtype).removeprefix("torch.") for o in outs],
         "values": [_text(torch, o) for o in outs],
         "gradients": [None if g is None else _text(torch, g) for g in grads],
     }
     if dtype != "float64":
-        wide_outs, wide_grads = _results(torch, case, dtype, "float64")
-        found["closer values"] = [_closer(torch, a, b) for a, b in zip(outs, wide_outs, strict=True)]
-        found["closer gradients"] = [_closer(torch, a, b) for a, b in zip(grads, wide_grads, strict=True)]
+        wide = _results(torch, case, dtype, "float64")
+        for what, near, far in zip(("values", "gradients"), (outs, grads), wide, strict=True):
+            closer = [_closer(torch, a, b) for a, b in zip(near, far, strict=True)]
+            found |= {f"closer {what}": closer} if any(closer) else {}
     return found
+
+
+def _wanted(texts: Sequence[str]) -> Iterator[Case]:
+    yield from CASES
+    known = {case.case for case in CASES}
+    for row in METHODS:
+        if (
+            row.function.startswith("functions.")
+            and row.differentiable
+            and row.oracle
+            and row.own not in known
+        ):
+            inputs, operands = ("points", "x") if row.operands == 1 else ("pairs", "x, y")
+            ours = f"x.{row.own}({operands[3:]})"
+            yield Case(row.own, inputs, ours, f"torch.{row.own}({operands})", tiled=True)
+    yield from map(read, texts)
+
+
+def _line(case: Case) -> str:
+    """Return the line of a case, without fields that have their usual value."""
+    usual = {f.name: f.default if f.default is not MISSING else {} for f in fields(case)}
+    row = {name: getattr(case, name) for name in usual}
+    return json.dumps({name: value for name, value in row.items() if value != usual[name]})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the records; return 0."""
-    command("tests.oracles.gradients.oracle", __doc__).parse_args(argv)
+    parser = command("tests.oracles.gradients.oracle", __doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="one that the file does not have")
+    wanted = _wanted(parser.parse_args(argv).cases)
     torch = pytorch()
     lines = []
-    for case in CASES:
-        for dtype in case.dtypes:
+    for case in wanted:
+        for dtype in case.records:
             try:
-                lines.append(json.dumps(record(torch, case, dtype)))
+                case.records[dtype] = record(torch, case, dtype)
             except Exception as error:
-                raise SystemExit(f"{case.name} {dtype}: {error}") from error
-    OUT.write_text("\n".join(lines) + "\n")
-    print(f"{len(lines)} records of PyTorch {torch.__version__} in {OUT}")
+                raise SystemExit(f"{case.case} {dtype}: {error}") from error
+        lines.append(_line(case))
+    DATA.write_text("\n".join(lines) + "\n")
+    print(f"{len(lines)} cases of PyTorch {torch.__version__} in {DATA}")
     return 0
 
 
