@@ -279,10 +279,14 @@ class Search:
         self._follow(value, steps, name, contents=contents, typed=typed, whole=whole)
 
     def _try_everywhere(self, steps: tuple[Step, ...], *, contents: bool, typed: bool) -> None:
-        if steps and (steps, contents) not in self._loose:
-            self._loose[steps, contents] = typed
-            for value, text in list(self._objects.values()):
-                self._follow(value, steps, text, contents=contents, typed=typed, sure=False)
+        while steps:
+            if (steps, contents) not in self._loose:
+                self._loose[steps, contents] = typed
+                for value, text in list(self._objects.values()):
+                    self._follow(value, steps, text, contents=contents, typed=typed, sure=False)
+            if steps[0][0] != "item":
+                return
+            steps = steps[1:]  # an object that a container among the arguments holds is met without it
 
     def _follow(
         self,
