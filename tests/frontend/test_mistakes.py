@@ -26,7 +26,6 @@ from tests.children import python
 if TYPE_CHECKING:
     from pathlib import Path
 
-
 def _x() -> Tensor:
     return Tensor.ones(2, 3)
 
