@@ -266,11 +266,6 @@ def test_rules_differentiate_twice(name: str):
     check(lambda x: (fn(x) ** 2).sum().gradient(x)[0], numbers(3, 4), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("a", "b"), [((4,), (4,)), ((2, 3, 4), (4, 2)), ((3, 4), (2, 4, 2))], ids=str)
-def test_matmul_of_any_rank(a: tuple[int, ...], b: tuple[int, ...]):
-    check(lambda x, y: x @ y, numbers(*a), numbers(*b))
-
-
 def test_losses():
     classes = Tensor([1, 0, 3])
     check(lambda x: x.sparse_categorical_crossentropy(classes, label_smoothing=0.1), numbers(3, 4))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -63,18 +61,3 @@ def test_powers_of_floats_stay_within_two_units_of_the_last_place(dtype: str):
     ]:
         error = np.abs(got.numpy().astype(wide) - want) / np.spacing(np.abs(want).astype(dtype))
         assert error.max() <= 2
-
-
-def test_roots_by_powers_are_correct_at_minus_zero_and_infinity():
-    x = Tensor([-0.0, -math.inf, 4.0, -4.0])
-    np.testing.assert_array_equal((x**0.5).numpy(), [0.0, math.inf, 2.0, math.nan])
-    np.testing.assert_array_equal((x**-0.5).numpy(), [math.inf, 0.0, 0.5, math.nan])
-
-
-def test_gradients_of_powers_match_pytorch():
-    x, y = Tensor([3.0, 1.0, 0.0, 0.0, 0.0, -2.0]), Tensor([0.0, 2.0, 2.0, 0.3, 0.0, 2.0])
-    dx, dy = (x**y).sum().gradient(x, y)
-    np.testing.assert_allclose(dx.numpy(), [0.0, 2.0, 0.0, math.inf, 0.0, -4.0], rtol=1e-6)
-    np.testing.assert_allclose(dy.numpy(), [math.log(3), 0.0, 0.0, 0.0, 0.0, math.nan], rtol=1e-6)
-    (z,) = (0.7 ** (e := Tensor([0.0]))).sum().gradient(e)
-    np.testing.assert_allclose(z.numpy(), [math.log(0.7)], rtol=1e-6)

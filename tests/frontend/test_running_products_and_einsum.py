@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -31,22 +29,6 @@ def test_running_products_of_small_dtypes():
     exact = float(np.float16(1.001)) ** 300
     assert abs(half[-1].item() - exact) <= np.spacing(np.float16(exact))
     assert Tensor(3.0).cumprod().item() == 3.0
-
-
-@pytest.mark.parametrize("zeros", [(), (2,), (1, 3)])
-def test_gradient_of_running_products(zeros: Any):
-    x = RNG.uniform(0.5, 2, (2, 6))
-    x[0, list(zeros)] = 0
-    weight = RNG.normal(size=(2, 6))
-    t = Tensor(x)
-    (g,) = (t.cumprod(1) * Tensor(weight)).sum().gradient(t)
-    want = np.zeros_like(x)
-    for at in np.ndindex(*x.shape):
-        up, down = x.copy(), x.copy()
-        up[at] += 1e-6
-        down[at] -= 1e-6
-        want[at] = ((np.cumprod(up, 1) - np.cumprod(down, 1)) * weight).sum() / 2e-6
-    np.testing.assert_allclose(g.numpy(), want, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(("size", "stride", "dilation"), [(17, 1, 1), (20, 3, 1), (18, 2, 2), (40, 1, 1)])
