@@ -12,7 +12,7 @@ from tests.oracles.programs import DATA, PROGRAMS, run, wrong
 WANT = json.loads((DATA / "programs.json").read_text())
 
 
-@pytest.mark.sampled(100)
+@pytest.mark.sampled(400)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_has_pytorch_s_values(name: str):
     places = wrong(name, run(name, frontend, ours=True), WANT[name])
