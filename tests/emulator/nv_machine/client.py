@@ -207,6 +207,28 @@ class Client:
         self._checked(int(rm.NVOS54_PARAMETERS.from_bytes(block).status))
         return kind.from_bytes(raw)
 
+    def call(self, fd: int, escape: int, kind: Any, /, **fields: Any) -> Any:
+        """Issue an escape with a structure; return the structure afterwards."""
+        block = bytearray(kind(**fields).to_bytes())
+        self.escape(fd, escape, block)
+        return kind.from_bytes(block)
+
+    def unmap(self, handle: int, cookie: int, **fields: Any) -> None:
+        """Take back the CPU mapping of memory that a cookie names."""
+        values = {"hClient": self.root, "hDevice": self.device, "hMemory": handle, "pLinearAddress": cookie}
+        done = self.call(self.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY, rm.NVOS34_PARAMETERS, **(values | fields))
+        self._checked(int(done.status))
+
+    def space(self, **fields: Any) -> int:
+        """Allocate an address space."""
+        kind: Any = self.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
+        return self.alloc(self.device, RmClass.FERMI_VASPACE_A, kind(**fields))
+
+    def debugger(self) -> int:
+        """Allocate the debugger of the compute object that was made last."""
+        params = rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=self.root, hClass3dObject=self.engine_object)
+        return self.alloc(self.device, RmClass.GT200_DEBUGGER, params)
+
     def uvm_call(self, command: int, *, fd: int | None = None, **fields: Any) -> Any:
         kind: Any = self.structs[uvm.COMMAND_STRUCTS[command].__name__]
         block = bytearray(kind(**{k: v for k, v in fields.items() if k in kind.FIELDS}).to_bytes())
@@ -240,20 +262,13 @@ class Client:
         return self
 
     def address_space(self) -> Client:
-        kind: Any = self.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
-        self.vaspace = self.alloc(self.device, RmClass.FERMI_VASPACE_A, kind(flags=8))
+        self.vaspace = self.space(flags=8)
         gid = self.control(self.subdevice, Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, flags=2)
         self.uuid = uvm.NvProcessorUuid(uuid=gid.data[: gid.length])
         self.uvm_call(UvmCommand.UVM_INITIALIZE)
         self.uvm_call(UvmCommand.UVM_MM_INITIALIZE, fd=self.uvm_fd2, uvmFd=self.uvm_fd)
         self.uvm_call(UvmCommand.UVM_REGISTER_GPU, gpu_uuid=self.uuid, rmCtrlFd=-1)
-        self.uvm_call(
-            UvmCommand.UVM_REGISTER_GPU_VASPACE,
-            gpuUuid=self.uuid,
-            rmCtrlFd=self.ctl,
-            hClient=self.root,
-            hVaSpace=self.vaspace,
-        )
+        self.register_space(self.vaspace)
         return self
 
     def page(self, *, bar1: bool, cls: int = 0) -> Mmio:
@@ -408,6 +423,16 @@ class Client:
             base=base,
             length=length,
         )
+
+    def register_space(self, space: int, **fields: Any) -> None:
+        """Register an address space with UVM."""
+        values = {"gpuUuid": self.uuid, "rmCtrlFd": self.ctl, "hClient": self.root, "hVaSpace": space}
+        self.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **(values | fields))
+
+    def unregister(self, ring: Ring, **fields: Any) -> None:
+        """Take a channel from UVM."""
+        values = {"gpuUuid": self.uuid, "hClient": self.root, "hChannel": ring.handle}
+        self.uvm_call(UvmCommand.UVM_UNREGISTER_CHANNEL, **(values | fields))
 
     def compute_object(self, ring: Ring) -> int:
         params = rm_classes.NV_GR_ALLOCATION_PARAMETERS(version=2, size=16)

@@ -332,3 +332,23 @@ CALL = """
  st.global.u32 [%d0], %r1; ret;
 }
 """
+NEIGHBOUR = """
+.visible .entry neighbour(.param .u64 at) {
+ .shared .align 4 .b8 tile[128]; .reg .b32 %r<16>; .reg .b64 %d<4>;
+ ld.param.u64 %d0, [at]; mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0;
+ mov.u32 %r4, %cluster_ctarank; mov.u32 %r5, %cluster_nctarank; mov.u32 %r6, tile; shl.b32 %r7, %r0, 2; add.u32 %r6, %r6, %r7;
+ st.shared.u32 [%r6], %r3; barrier.cluster.arrive; barrier.cluster.wait;
+ add.u32 %r8, %r4, 1; rem.u32 %r8, %r8, %r5; mapa.shared::cluster.u32 %r9, %r6, %r8; ld.shared::cluster.u32 %r10, [%r9];
+ mul.wide.u32 %d1, %r3, 4; add.u64 %d1, %d0, %d1; st.global.u32 [%d1], %r10; barrier.cluster.arrive; barrier.cluster.wait; ret;
+}
+"""
+PLAIN = """
+.visible .entry plain(.param .u64 at) { .reg .b32 %r<4>; .reg .b64 %d<3>;
+ ld.param.u64 %d0, [at]; mov.u32 %r0, %ctaid.x; mul.wide.u32 %d1, %r0, 4; add.u64 %d1, %d0, %d1; st.global.u32 [%d1], %r0; ret; }
+"""
+
+
+def cluster(shape: tuple[int, int, int], kind: int = 3) -> dict[str, int]:
+    """Return the fields of a descriptor with clusters."""
+    names = ("GPC_CGA_WIDTH", "GPC_CGA_HEIGHT", "GPC_CGA_DEPTH")
+    return {"QMD_TYPE": kind} | dict(zip(names, shape, strict=True))

@@ -19,7 +19,7 @@ from drivers.nv.layouts.status import NvStatus
 from emulator.nv.machine import FindingKind
 from hcq.errors import DriverError
 from tests.emulator.nv_machine.client import Client, Memory, Status, method, sem, wait_word
-from tests.emulator.nv_machine.launching import HEAD, STORE, Launcher, cubin, upload
+from tests.emulator.nv_machine.launching import STORE, Launcher, cubin, upload
 from tests.emulator.nv_machine.refusals import refused
 
 if TYPE_CHECKING:
@@ -44,18 +44,13 @@ def test_a_header_of_zero_is_a_nop(up: Client) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_an_address_space_may_end_at_49_bits(make: Callable[..., Client], profile: str) -> None:
     client = make(profile).nodes().objects()
-    kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
-    params = kind(vaBase=0x1000, vaSize=0x1_FFFF_FB00_0000, flags=8)
-    assert client.alloc(client.device, RmClass.FERMI_VASPACE_A, params)
+    assert client.space(vaBase=0x1000, vaSize=0x1_FFFF_FB00_0000, flags=8)
 
 
 @pytest.mark.parametrize("profile", ["sm_80"])
 def test_an_address_space_beyond_49_bits_is_refused(make: Callable[..., Client], profile: str) -> None:
     client = make(profile).nodes().objects()
-    kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
-    refused(
-        0x1F, client.alloc, client.device, RmClass.FERMI_VASPACE_A, kind(vaBase=1 << 49, vaSize=4096, flags=8)
-    )
+    refused(0x1F, client.space, vaBase=1 << 49, vaSize=4096, flags=8)
 
 
 class Owned:
@@ -72,9 +67,7 @@ class Owned:
         """Map or unmap; returns the structure afterwards."""
         client = self.client
         fields |= {"hClient": client.root, "hDevice": client.device, "hDma": self.handle}
-        block = bytearray(kind(**fields).to_bytes())
-        client.escape(client.ctl, escape, block)
-        out = kind.from_bytes(block)
+        out = client.call(client.ctl, escape, kind, **fields)
         if out.status != NvStatus.OK:
             raise Status(int(out.status), client.machine.refusals[-1])
         return out
@@ -98,8 +91,7 @@ class Unaided(Client):
 
     def address_space(self) -> Client:
         """Make the space and a window into it."""
-        kind: Any = self.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
-        self.vaspace = self.alloc(self.device, RmClass.FERMI_VASPACE_A, kind())
+        self.vaspace = self.space()
         self.window = Owned(self, vaspace=self.vaspace)
         return self
 
@@ -160,17 +152,6 @@ def test_a_sandbox_refuses_both_calls(up: Client) -> None:
         up.escape(up.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY_DMA, bytearray(kind().to_bytes()))
 
 
-QUIET = (
-    HEAD
-    + """
-.visible .entry quiet(.param .u64 at, .param .u32 value) {
- .reg .b32 %r<2>; .reg .b64 %d<2>;
- ld.param.u64 %d0, [at]; ld.param.u32 %r0, [value]; st.global.u32 [%d0], %r0; ret;
-}
-"""
-)
-
-
 def launcher_of(client: Client, *texts: str) -> tuple[Launcher, Any, Memory]:
     launcher = Launcher.make(client)
     return launcher, upload(client, cubin(launcher.profile, *texts)), client.memory(4096)
@@ -189,13 +170,6 @@ def test_an_unset_shape_that_no_code_reads_gets_advice(
     assert memory.view[0] == 5
     (text,) = lint(client)
     assert f"{word} is (0, 0, 0)" in text
-
-
-@pytest.mark.parametrize("word", ["ntid", "nctaid"])
-def test_a_wrong_shape_is_refused(up: Client, word: str) -> None:
-    launcher, code, memory = launcher_of(up, STORE)
-    words = {word: (1, 2, 1)}
-    assert word in launcher.fails(code, "store", struct.pack("<QI", memory.va, 5), words=words)
 
 
 @pytest.mark.parametrize("profile", ["sm_80", "sm_120"])

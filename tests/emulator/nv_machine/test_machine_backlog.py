@@ -17,7 +17,7 @@ from emulator.nv.engines.inflight import InFlight
 from emulator.nv.engines.semaphore import Acquire
 from emulator.shared.waits import Releases, SemaphoreStore, VectorClock
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
-from tests.emulator.nv_machine.test_machine_copy import copy
+from tests.emulator.nv_machine.copying import copy
 
 
 @dataclass(eq=False)
@@ -126,61 +126,34 @@ def learned(told: Releases, wanted: int, value: int, *, at: int = AT, bits: int 
     return told.clock_after_wait(at, value, bits, wait.satisfied)
 
 
-def test_a_wait_is_ordered_after_the_releases_of_its_word() -> None:
+Stored = tuple[int, int, VectorClock]
+SEQUENCES: dict[str, tuple[list[Stored], bool, int, int, VectorClock]] = {
+    "the release of the value": ([(0, 1, {ONE: 5})], False, 1, 1, {ONE: 5}),
+    "no release of the word": ([], False, 1, 1, {}),
+    "no release of the value": ([(0, 1, {ONE: 5})], False, 2, 2, {}),
+    "a late wait": ([(0, 1, {ONE: 5}), (1, 2, {ONE: 6})], False, 1, 2, {ONE: 5}),
+    "a wait for the second value": ([(0, 1, {ONE: 5}), (1, 2, {ONE: 6})], False, 2, 2, {ONE: 6}),
+    "a release of another channel": ([(0, 1, {ONE: 5}), (1, 2, {TWO: 7})], False, 2, 2, {TWO: 7}),
+    "reductions": ([(0, 1, {ONE: 5}), (1, 2, {TWO: 7})], True, 2, 2, {ONE: 5, TWO: 7}),
+    "a store of the host between": ([(0, 1, {ONE: 5}), (0, 1, {TWO: 7})], True, 1, 1, {TWO: 7}),
+    "a value that falls and rises": ([(0, 1, {ONE: 5}), (1, 0, {TWO: 7}), (0, 1, {THREE: 9})], False, 1, 1,
+        {THREE: 9}),
+    "the newest are kept": ([(v, v + 1, {ONE: v + 1}) for v in range(1000)], False, 1000, 1000,
+        {ONE: 1000}),
+    "the oldest are dropped": ([(v, v + 1, {ONE: v + 1}) for v in range(1000)], False, 1, 1000, {ONE: 937}),
+}  # fmt: skip
+"""Stores, whether they add; the value that is waited for and the one seen; what is known then."""
+
+
+@pytest.mark.parametrize("what", SEQUENCES)
+def test_a_wait_is_ordered_after_the_releases_that_made_it_true(what: str) -> None:
+    steps, adds, wanted, value, known = SEQUENCES[what]
     told = Releases()
-    release(told, 0, 1, {ONE: 5})
-    release(told, 0, 1, {TWO: 7}, at=ELSEWHERE)
-    assert learned(told, 1, 1) == {ONE: 5}
-    assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
-
-
-def test_an_unreleased_word_orders_nothing() -> None:
-    told = Releases()
-    release(told, 0, 1, {ONE: 5}, at=ELSEWHERE)
-    assert learned(told, 1, 1) == {}
-
-
-def test_an_unreleased_value_orders_nothing() -> None:
-    told = Releases()
-    release(told, 0, 1, {ONE: 5})
-    assert learned(told, 2, 2) == {}
-
-
-def test_a_late_wait_is_ordered_only_after_its_value() -> None:
-    told = Releases()
-    release(told, 0, 1, {ONE: 5})
-    release(told, 1, 2, {ONE: 6})
-    assert learned(told, 1, 2) == {ONE: 5}
-    assert learned(told, 2, 2) == {ONE: 6}
-
-
-def test_a_release_after_others_of_the_same_word_starts_a_new_sequence() -> None:
-    told = Releases()
-    release(told, 0, 1, {ONE: 5})
-    release(told, 1, 2, {TWO: 7})
-    assert learned(told, 2, 2) == {TWO: 7}
-
-
-def test_a_semaphore_reduction_extends_the_release_sequence() -> None:
-    told = Releases()
-    release(told, 0, 1, {ONE: 5}, adds=True)
-    release(told, 1, 2, {TWO: 7}, adds=True)
-    assert learned(told, 2, 2) == {ONE: 5, TWO: 7}
-
-
-def test_a_host_store_ends_the_release_sequence() -> None:
-    told = Releases()
-    release(told, 0, 1, {ONE: 5})
-    release(told, 0, 1, {TWO: 7}, adds=True)
-    assert learned(told, 1, 1) == {TWO: 7}
-
-
-def test_a_word_that_decreases_and_rises_orders_by_its_last_release() -> None:
-    told = Releases()
-    release(told, 0, 1, {ONE: 5})
-    release(told, 1, 0, {TWO: 7})
-    release(told, 0, 1, {THREE: 9})
-    assert learned(told, 1, 1) == {THREE: 9}
+    release(told, 0, 1, {TWO: 8}, at=ELSEWHERE)
+    for old, new, clock in steps:
+        release(told, old, new, clock, adds=adds)
+    assert learned(told, wanted, value) == known
+    assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 8}
 
 
 def test_a_wait_of_32_bits_compares_the_low_half() -> None:
@@ -205,14 +178,6 @@ def test_releases_of_freed_channels_order_nothing() -> None:
     told.forget({ONE[0]})
     assert learned(told, 1, 1) == {}
     assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
-
-
-def test_a_long_history_drops_its_oldest_entries() -> None:
-    told = Releases()
-    for value in range(1000):
-        release(told, value, value + 1, {ONE: value + 1})
-    assert learned(told, 1000, 1000) == {ONE: 1000}
-    assert learned(told, 1, 1000) == {ONE: 937}
 
 
 def test_waiting_work_continues_after_a_pause_without_another_doorbell(up: Client):

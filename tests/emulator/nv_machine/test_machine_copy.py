@@ -10,25 +10,15 @@ from drivers.nv.layouts.dma import (
     DataTransferType,
     DmaMethod,
     DmaReduction,
-    DmaSemaphoreType,
-    LaunchDma,
-    RemapComponents,
     RemapSource,
 )
 from drivers.nv.layouts.fault import RcCode
 from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
+from tests.emulator.nv_machine.copying import FOUR, ONE, copy, remap, semaphore
 from tests.limits import HANG_S
 
 Ready = tuple[Client, Ring, Memory]
-COPY = {
-    "DATA_TRANSFER_TYPE": DataTransferType.NON_PIPELINED,
-    "SRC_MEMORY_LAYOUT": True,
-    "DST_MEMORY_LAYOUT": True,
-}
-SIGNAL = {"DATA_TRANSFER_TYPE": DataTransferType.NONE, "FLUSH_ENABLE": True}
-FOUR = DmaSemaphoreType.RELEASE_FOUR_WORD
-ONE = DmaSemaphoreType.RELEASE_ONE_WORD
 
 Make = Callable[..., Client]
 
@@ -36,25 +26,6 @@ Make = Callable[..., Client]
 @pytest.fixture
 def ready(up: Client) -> Ready:
     return up, up.copy_channel(), up.memory(1 << 20)
-
-
-def copy(source: int, target: int, length: int, **fields: Any) -> list[int]:
-    offsets = method(
-        4, DmaMethod.OFFSET_IN_UPPER, source >> 32, source & 0xFFFF_FFFF, target >> 32, target & 0xFFFF_FFFF
-    )
-    size = method(4, DmaMethod.LINE_LENGTH_IN, length)
-    return offsets + size + launch(**(COPY | fields))
-
-
-def launch(**fields: Any) -> list[int]:
-    return method(4, DmaMethod.LAUNCH_DMA, int(LaunchDma(**fields)))
-
-
-def semaphore(va: int, payload: int, kind: DmaSemaphoreType = FOUR, **fields: Any) -> list[int]:
-    words = (va >> 32, va & 0xFFFF_FFFF, payload & 0xFFFF_FFFF, payload >> 32)
-    return method(4, DmaMethod.SET_SEMAPHORE_A, *words) + launch(
-        **(SIGNAL | {"SEMAPHORE_TYPE": kind} | fields)
-    )
 
 
 def fill(memory: Memory, at: int, data: bytes) -> None:
@@ -104,10 +75,6 @@ def test_lines_are_copied_with_their_pitches(ready: Ready):
     )
     wait_word(memory, 0x8000, 1, client)
     assert bytes(memory.view[0x1000:0x1020]) == b"".join(bytes(range(i, i + 8)) for i in (0, 16, 32, 48))
-
-
-def remap(**fields: Any) -> list[int]:
-    return method(4, DmaMethod.SET_REMAP_CONST_A, 0x11223344, 0x55667788, int(RemapComponents(**fields)))
 
 
 def test_a_fill_repeats_its_constant(ready: Ready):
@@ -160,54 +127,6 @@ def test_a_payload_of_two_words(ready: Ready):
     wait_word(memory, 0, 5 << 32 | 6, client)
 
 
-def test_one_channel_waits_for_another(ready: Ready):
-    client, ring, memory = ready
-    other = client.copy_channel(3)
-    fill(memory, 0, b"abcd")
-    other.push(
-        sem(memory.va + 0x8000, 1, 3)
-        + copy(memory.va + 0x100, memory.va + 0x200, 4)
-        + semaphore(memory.va + 0x8010, 1)
-    )
-    ring.push(copy(memory.va, memory.va + 0x100, 4) + semaphore(memory.va + 0x8000, 1))
-    wait_word(memory, 0x8010, 1, client)
-    assert bytes(memory.view[0x200:0x204]) == b"abcd"
-
-
-VA = 0x2_0000_0000
-WRONG = {
-    "an unknown method": method(4, 0x104, 0),
-    "an undeclared bit": method(4, DmaMethod.LAUNCH_DMA, 1 << 24 | 0x182),
-    "a block-linear source": copy(VA, VA + 4096, 4, SRC_MEMORY_LAYOUT=False),
-    "a physical target": copy(VA, VA + 4096, 4, DST_TYPE=True),
-    "another copy type": copy(VA, VA + 4096, 4, COPY_TYPE=1),
-    "a scrub": copy(VA, VA + 4096, 4, MEMORY_SCRUB_ENABLE=True),
-    "a prefetch": copy(VA, VA + 4096, 4, DATA_TRANSFER_TYPE=DataTransferType.PREFETCH),
-    "no length": copy(VA, VA + 4096, 0),
-    "a launch before its offsets": launch(**COPY),
-    "an overlapping copy": copy(VA, VA + 2, 4),
-    "a conditional interrupt": semaphore(VA, 1, DmaSemaphoreType.CONDITIONAL_INTERRUPT),
-    "a semaphore before its address": launch(**SIGNAL, SEMAPHORE_TYPE=ONE),
-    "a reduction without enable": semaphore(VA, 1, ONE, SEMAPHORE_REDUCTION=DmaReduction.IADD),
-    "a reduction of four words": semaphore(VA, 1, FOUR, SEMAPHORE_REDUCTION_ENABLE=True),
-    "an unknown reduction": semaphore(VA, 1, ONE) + method(4, DmaMethod.LAUNCH_DMA, 9 << 14 | 1 << 19 | 8),
-    "an unknown interrupt": semaphore(VA, 1, ONE, INTERRUPT_TYPE=3),
-    "a wide address": method(4, DmaMethod.OFFSET_IN_UPPER, 1 << 25),
-    "remap without components": copy(VA, VA + 4096, 4, REMAP_ENABLE=True),
-    "a component that is not there": remap(DST_X=RemapSource.SRC_W)
-    + copy(VA, VA + 4096, 4, REMAP_ENABLE=True),
-    "an unknown component": method(4, DmaMethod.SET_REMAP_COMPONENTS, 7),
-    "lines without a count": copy(VA, VA + 4096, 4, MULTI_LINE_ENABLE=True),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_the_copy_engine_refuses(ready: Ready, what: Any):
-    client, ring, _ = ready
-    ring.push(WRONG[what])
-    assert ring.wait_error() == RcCode.CE2_ERROR, client.reports()
-
-
 def test_a_semaphore_without_flush_behind_a_copy_is_found(ready: Ready):
     client, ring, memory = ready
     ring.push(copy(memory.va, memory.va + 4096, 4) + semaphore(memory.va + 0x8000, 1, FLUSH_ENABLE=False))
@@ -226,23 +145,6 @@ def test_a_copy_outside_its_memory_faults_and_writes_nothing(ready: Ready, where
     assert bytes(small.view[:4]) == bytes(4)
 
 
-def test_old_copy_classes_have_no_upper_payload(make: Make):
-    client = make("sm_80").up()
-    ring, memory = client.copy_channel(), client.memory(4096)
-    one = method(4, DmaMethod.SET_SEMAPHORE_A, memory.va >> 32, memory.va & 0xFFFF_FFFF, 7)
-    ring.push(one + launch(**SIGNAL, SEMAPHORE_TYPE=ONE))
-    wait_word(memory, 0, 7, client)
-    ring.push(method(4, DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER, 0))
-    assert ring.wait_error() == RcCode.CE2_ERROR
-
-
-def test_addresses_of_ampere_are_narrow(make: Make):
-    client = make("sm_80").up()
-    ring = client.copy_channel()
-    ring.push(method(4, DmaMethod.SET_SEMAPHORE_A, 1 << 17))
-    assert ring.wait_error() == RcCode.CE2_ERROR
-
-
 def test_a_finished_copy_can_wake_a_poller(ready: Ready):
     from drivers.nv.layouts import rm, rm_classes
     from drivers.nv.layouts.controls import EVENT_FIFO_MTHD, Control
@@ -250,11 +152,9 @@ def test_a_finished_copy_can_wake_a_poller(ready: Ready):
 
     client, ring, memory = ready
     fd = client.kernel.open("/dev/nvidia0")
-    block = bytearray(
-        rm.nv_ioctl_alloc_os_event_t(hClient=client.root, hDevice=client.device, fd=fd).to_bytes()
-    )
-    client.escape(client.gpu, Escape.NV_ESC_ALLOC_OS_EVENT, block)
-    assert rm.nv_ioctl_alloc_os_event_t.from_bytes(block).Status == 0
+    where = {"hClient": client.root, "hDevice": client.device, "fd": fd}
+    kind = rm.nv_ioctl_alloc_os_event_t
+    assert client.call(client.gpu, Escape.NV_ESC_ALLOC_OS_EVENT, kind, **where).Status == 0
     params = rm_classes.NV0005_ALLOC_PARAMETERS(
         hParentClient=client.root,
         hSrcResource=client.subdevice,

@@ -1,4 +1,4 @@
-"""The doorbell page: the clock through BAR0 only, doorbells through both BARs, and the classes."""
+"""The doorbell page, its clock and classes; BAR1, its size and what takes room in it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drivers.nv.layouts import rm, rm_classes
+from drivers.nv.layouts import controls as ctl
+from drivers.nv.layouts import rm_classes
 from drivers.nv.layouts.chips import GENERATIONS
-from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.controls import Control, FbInfo
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
-from drivers.nv.layouts.rm import Escape
-from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.rm_classes import MemAttr, MemAttr2, PageSize, RmClass
 from drivers.nv.layouts.status import NvStatus
-from emulator.nv.machine import FindingKind
+from emulator.nv.machine import FindingKind, check_variant, open_variant
 from emulator.nv.profiles import PROFILES
-from hcq.errors import DriverError
-from tests.emulator.nv_machine.client import Client, Status, sem, wait_until, wait_word
+from hcq.errors import DriverError, UsageError
+from tests.emulator.nv_machine.client import MIB, Client, Status, sem, wait_until, wait_word
+from tests.emulator.nv_machine.refusals import refused
 from tests.facts import nv_classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.kernel import Mmio
+
 
 ALL_ONES = 0xFFFF_FFFF
 USERMODE = {
@@ -51,10 +53,18 @@ def test_the_clock_moves_in_a_page_mapped_through_bar0(make: Callable[..., Clien
     assert client.reports() == []
 
 
-def test_a_page_without_parameters_is_mapped_through_bar0(up: Client):
+@pytest.mark.parametrize("above", ["subdevice", "device"])
+def test_a_page_without_parameters_is_mapped_through_bar0(up: Client, above: str):
     page = up.alloc(up.subdevice, 0xC661)
-    fd = up.map_fd(up.subdevice, page, USERMODE_BYTES, "/dev/nvidia0")
+    fd = up.map_fd(getattr(up, above), page, USERMODE_BYTES, "/dev/nvidia0")
     advances(up.kernel.mmio(fd, USERMODE_BYTES, 0), up)
+
+
+@pytest.mark.parametrize("call", ["read32", "write32"])
+def test_a_page_that_was_unmapped_is_refused(up: Client, call: str):
+    up.doorbell.close()
+    with pytest.raises(UsageError, match="unmapped"):
+        getattr(up.doorbell, call)(0x90, *([1] if call == "write32" else []))
 
 
 @pytest.mark.parametrize("profile", ["sm_90", "sm_120"])
@@ -77,11 +87,18 @@ def test_the_clock_of_one_page_is_independent_of_the_other(up: Client):
     advances(clock, up)
 
 
-@pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
-@pytest.mark.parametrize("bar1", [False, True])
-def test_doorbells_work_through_either_mapping(make: Callable[..., Client], profile: str, *, bar1: bool):
+@pytest.mark.parametrize(
+    ("profile", "bar1", "cls"),
+    [
+        *((profile, bar1, 0) for profile in ("sm_80", "sm_90", "sm_120") for bar1 in (False, True)),
+        *(("sm_120", False, cls) for cls in (0xC461, 0xC661)),
+    ],
+)
+def test_doorbells_work_through_each_mapping_and_class(
+    make: Callable[..., Client], profile: str, cls: int, *, bar1: bool
+):
     client = make(profile).up()
-    client.doorbell = client.page(bar1=bar1)
+    client.doorbell = client.page(bar1=bar1, cls=cls)
     ring, memory = client.copy_channel(), client.memory(4096, system=True)
     ring.push(sem(memory.va, 7))
     wait_word(memory, 0, 7, client)
@@ -145,21 +162,6 @@ def test_a_channel_of_an_older_class_runs(make: Callable[..., Client], profile: 
     ring.push(sem(memory.va, 7))
     wait_word(memory, 0, 7, client)
     assert client.reports() == []
-
-
-@pytest.mark.parametrize("cls", [0xC461, 0xC661])
-def test_doorbells_work_through_a_page_of_an_older_class(make: Callable[..., Client], cls: int):
-    client = make("sm_120").up()
-    client.doorbell = client.page(bar1=False, cls=cls)
-    ring, memory = client.copy_channel(), client.memory(4096, system=True)
-    ring.push(sem(memory.va, 7))
-    wait_word(memory, 0, 7, client)
-
-
-def test_the_doorbell_page_is_mapped_through_the_device_too(up: Client):
-    page = up.alloc(up.subdevice, 0xC661)
-    fd = up.map_fd(up.device, page, USERMODE_BYTES, "/dev/nvidia0")
-    advances(up.kernel.mmio(fd, USERMODE_BYTES, 0), up)
 
 
 @pytest.mark.parametrize(("profile", "enabled"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 0), ("sm_120", 1)])
@@ -239,11 +241,117 @@ def test_unmapping_does_not_make_a_descriptor_fresh(up: Client):
     fd = up.map_fd(up.device, memory.handle, 4096, "/dev/nvidia0")
     got = up.kernel.mmap(4096, fd=fd)
     up.kernel.munmap(got.va, 4096)
-    params = rm.NVOS34_PARAMETERS(
-        hClient=up.root, hDevice=up.device, hMemory=memory.handle, pLinearAddress=up.cookie
-    )
-    block = bytearray(params.to_bytes())
-    up.escape(up.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY, block)
-    assert rm.NVOS34_PARAMETERS.from_bytes(block).status == NvStatus.OK
+    up.unmap(memory.handle, up.cookie)
     with pytest.raises(DriverError, match="has a mapping already"):
         _again(up, "memory", fd)
+
+
+SMALL, LARGE = 256 * MIB, 32 << 30
+PAGE = 64 << 10
+
+
+def ask(client: Client, *indices: FbInfo) -> list[int]:
+    """The replies in bytes."""
+    rows = tuple(ctl.NV2080_CTRL_FB_INFO(index=index) for index in indices)
+    out = client.control(
+        client.subdevice,
+        Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
+        fbInfoListSize=len(rows),
+        fbInfoList=rows,
+    )
+    return [one.data << 10 for one in out.fbInfoList[: len(rows)]]
+
+
+def free(client: Client) -> int:
+    return ask(client, FbInfo.BAR1_AVAIL_SIZE)[0]
+
+
+def video(client: Client, size: int, *, huge: bool = False) -> int:
+    params = client.memory_params(size)
+    if huge:
+        attr, attr2 = MemAttr.from_int(params.attr), MemAttr2.from_int(params.attr2)
+        params = params.replace(
+            attr=int(attr.replace(PAGE_SIZE=PageSize.HUGE)), attr2=int(attr2.replace(PAGE_SIZE_HUGE=1))
+        )
+    return client.alloc(client.device, RmClass.NV01_MEMORY_LOCAL_USER, params)
+
+
+def window(client: Client, memory: int, length: int, offset: int = 0) -> int:
+    """Map a part of video memory; return the bytes of BAR1 that it takes."""
+    before = free(client)
+    client.kernel.close(client.map_fd(client.device, memory, length, "/dev/nvidia0", offset=offset))
+    return before - free(client)
+
+
+@pytest.fixture
+def small(make: Callable[..., Client]) -> Client:
+    return make("sm_86", bar1_bytes=SMALL).nodes().objects()
+
+
+@pytest.mark.parametrize(("bar1_bytes", "size"), [(None, LARGE), (SMALL, SMALL)])
+@pytest.mark.parametrize("driver", ["570", "595"])
+def test_the_size_and_the_room_of_bar1_are_answered(
+    make: Callable[..., Client], driver: str, bar1_bytes: int | None, size: int
+) -> None:
+    client = make("sm_86", driver=driver, bar1_bytes=bar1_bytes).nodes().objects()
+    assert ask(client, FbInfo.BAR1_SIZE, FbInfo.BAR1_AVAIL_SIZE) == [size, size - MIB]
+
+
+def test_a_mapping_takes_whole_pages_until_it_is_unmapped(small: Client) -> None:
+    memory = video(small, MIB)
+    assert window(small, memory, 4096) == PAGE
+    assert window(small, memory, 8192, PAGE - 4096) == 2 * PAGE
+    before = free(small)
+    small.unmap(memory, small.cookie)
+    assert free(small) - before == 2 * PAGE
+
+
+def test_memory_that_is_freed_gives_its_windows_back(small: Client) -> None:
+    before = free(small)
+    memory = video(small, MIB)
+    assert [window(small, memory, MIB) for _ in range(3)] == [MIB] * 3
+    small.free(memory, small.device)
+    assert free(small) == before
+
+
+@pytest.mark.parametrize(("bar1_bytes", "page"), [(LARGE, 2 * MIB), (SMALL, PAGE)])
+def test_huge_pages_are_mapped_whole_where_bar1_is_large(
+    make: Callable[..., Client], bar1_bytes: int, page: int
+) -> None:
+    client = make("sm_86", bar1_bytes=bar1_bytes).nodes().objects()
+    assert window(client, video(client, 2 * MIB, huge=True), 4096) == page
+    assert window(client, video(client, 2 * MIB), 4096) == PAGE
+
+
+def test_a_full_aperture_refuses_video_memory_alone(small: Client) -> None:
+    memory = video(small, 512 * MIB)
+    assert window(small, memory, 200 * MIB) == 200 * MIB
+    fd = small.kernel.open("/dev/nvidia0")
+    small.register_fd(fd)
+    refused(NvStatus.NO_MEMORY, small.map_fd, small.device, memory, 56 * MIB, "/dev/nvidia0", fd=fd)
+    assert "needs 0x3800000 bytes of BAR1: 0x3700000 are free" in small.machine.refusals[-1]
+    system = small.alloc(small.device, RmClass.NV01_MEMORY_SYSTEM, small.memory_params(64 * MIB, system=True))
+    before = free(small)
+    small.map_fd(small.device, system, 64 * MIB, "/dev/nvidiactl")
+    assert free(small) == before
+    small.map_fd(small.device, memory, 55 * MIB, "/dev/nvidia0", fd=fd)
+    assert free(small) == 0
+
+
+@pytest.mark.parametrize("bar1", [True, False])
+def test_a_doorbell_page_takes_room_where_it_is_mapped_through_bar1(
+    make: Callable[..., Client], *, bar1: bool
+) -> None:
+    client = make("sm_90", bar1_bytes=SMALL).nodes().objects()
+    before = free(client)
+    client.page(bar1=bar1)
+    assert before - free(client) == PAGE * bar1
+
+
+def test_a_variant_names_a_small_bar() -> None:
+    assert check_variant("sm_86+bar256").options == {"bar256"}
+    kernel = open_variant("bar256+sm_86+native")
+    assert (kernel.machine.gpus[0].bar1_bytes, kernel.machine.filtered) == (SMALL, False)
+    kernel.shut()
+    with pytest.raises(UsageError, match="'bar256'"):
+        check_variant("sm_86+bar512")

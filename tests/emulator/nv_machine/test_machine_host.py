@@ -1,23 +1,25 @@
+"""The host engine: semaphores, headers, ring entries, subchannels, and what stops a channel."""
+
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.dma import DmaReduction
 from drivers.nv.layouts.fault import RcCode
-from drivers.nv.layouts.gpfifo import GpfifoControl, GpfifoEntry, GpfifoOpcode, SecOp, UsermodeRegister
+from drivers.nv.layouts.gpfifo import GpfifoControl, GpfifoEntry, GpfifoOpcode, SecOp
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SemReduction
 from emulator.nv.machine import FindingKind
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.emulator.nv_machine.copying import ONE, copy, semaphore
+from tests.emulator.nv_machine.launching import STORE, Launcher, cubin, upload
 
 Ready = tuple[Client, Ring, Memory]
-
-RELEASE = int(SemExecute(OPERATION=SemOperation.RELEASE, PAYLOAD_SIZE=True))
 
 
 @pytest.fixture
@@ -50,9 +52,7 @@ def test_nothing_runs_inside_the_doorbell(ready: Ready):
 
 
 @pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
-def test_the_user_area_of_some_channels_has_the_get_index(
-    make: Callable[..., Client], profile: str
-):
+def test_the_user_area_of_some_channels_has_the_get_index(make: Callable[..., Client], profile: str):
     told = set()
     for seed in range(8):
         client = make(profile, seed=seed).up()
@@ -64,14 +64,6 @@ def test_the_user_area_of_some_channels_has_the_get_index(
         told.add(bool(got))
         client.close()
     assert told == ({False} if profile == "sm_120" else {True, False})
-
-
-def test_the_ring_wraps(ready: Ready):
-    client, ring, memory = ready
-    for i in range(1, 200):
-        ring.segment_at = ring.segment_at % 0x4000
-        ring.push(sem(memory.va, i))
-        wait_word(memory, 0, i, client)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +140,13 @@ def test_all_header_kinds_spread_their_data(ready: Ready):
         method(0, HostMethod.SEM_ADDR_LO, target & 0xFFFF_FFFF, target >> 32)
         + method(0, HostMethod.SEM_PAYLOAD_LO, 1, 2, 3, opcode=SecOp.NON_INCREMENTING)
         + method(0, HostMethod.SEM_PAYLOAD_HI, 0)
-        + method(0, HostMethod.SEM_PAYLOAD_HI, 0, RELEASE, opcode=SecOp.INCREMENT_ONCE)
+        + method(
+            0,
+            HostMethod.SEM_PAYLOAD_HI,
+            0,
+            int(SemExecute(OPERATION=SemOperation.RELEASE, PAYLOAD_SIZE=True)),
+            opcode=SecOp.INCREMENT_ONCE,
+        )
         + [0x8000_0000 | 0 << 16 | HostMethod.WFI >> 2]
     )
     wait_word(memory, 0, 3, client)
@@ -166,81 +164,6 @@ def test_a_host_membar_is_accepted(ready: Ready):
     client, ring, memory = ready
     ring.push(method(0, HostMethod.MEM_OP_A, 0, 0, 0, 5 << 27) + sem(memory.va, 3))
     wait_word(memory, 0, 3, client)
-
-
-BAD = {
-    "an unknown host method": method(0, 0x0C, 0),
-    "an unbound subchannel": method(1, 0x100, 0),
-    "a header of no kind": [0x0001_0000],
-    "a subchannel that does not exist": [0x2001_E000 | 0x1B, 0],
-    "data that is not there": [0x2005_0000 | 0x1B, 0],
-    "a header without data": [0x2000_0000 | 0x1B],
-    "words behind the end of a segment": [0xE000_0000, 0],
-    "a class the channel does not have": method(4, 0, 0xCBC0),
-    "an engine in SET_OBJECT": method(4, 0, 0x1_C8B5),
-    "an undeclared bit of SEM_EXECUTE": method(0, HostMethod.SEM_EXECUTE, 1 << 5 | 1),
-    "a semaphore operation that does not exist": method(0, HostMethod.SEM_EXECUTE, 7),
-    "an execute before its address": method(0, HostMethod.SEM_EXECUTE, RELEASE),
-    "a TLB operation": method(0, HostMethod.MEM_OP_D, 9 << 27),
-    "a membar with operands": method(0, HostMethod.MEM_OP_C, 1, 5 << 27),
-    "a WFI with an unknown bit": method(0, HostMethod.WFI, 4),
-}
-
-
-@pytest.mark.parametrize("what", BAD)
-def test_the_host_refuses(ready: Ready, what: Any):
-    client, ring, _ = ready
-    ring.push(BAD[what])
-    assert ring.wait_error() == RcCode.PBDMA_ERROR, client.reports()
-    assert client.kernel.reports[0].kind is FindingKind.HOST
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"RELEASE_TIMESTAMP": True, "OPERATION": SemOperation.ACQUIRE},
-        {"ACQUIRE_SWITCH_TSG": True},
-        {"REDUCTION": SemReduction.IXOR},
-        {"OPERATION": SemOperation.REDUCTION, "RELEASE_TIMESTAMP": True},
-    ],
-)
-def test_bits_of_another_operation_are_refused(ready: Ready, fields: Any):
-    _, ring, memory = ready
-    fields = dict(fields)
-    ring.push(sem(memory.va, 1, fields.pop("OPERATION", SemOperation.RELEASE), **fields))
-    assert ring.wait_error() == RcCode.PBDMA_ERROR
-
-
-@pytest.mark.parametrize(("offset", "time"), [(4, False), (8, True)])
-def test_semaphores_must_be_aligned(ready: Ready, offset: Any, time: Any):
-    _, ring, memory = ready
-    ring.push(sem(memory.va + offset, 1, RELEASE_TIMESTAMP=time))
-    assert ring.wait_error() == RcCode.PBDMA_ERROR
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        1 | 4 << 42,
-        1 << 1 | 1 << 42,
-        1 << 40 | 1 << 42,
-        int(GpfifoControl(OPCODE=GpfifoOpcode.ILLEGAL)),
-        0xFF << 32,
-    ],
-)
-def test_bad_ring_entries_are_refused(ready: Ready, raw: Any):
-    _, ring, _ = ready
-    ring.entry(raw)
-    ring.ring()
-    assert ring.wait_error() == RcCode.PBDMA_ERROR
-
-
-def test_a_segment_that_is_not_mapped_faults(ready: Ready):
-    client, ring, _ = ready
-    ring.entry(int(GpfifoEntry(ADDRESS=0x1000, LENGTH=4)))
-    ring.ring()
-    assert ring.wait_error() == RcCode.MMU_FAULT
-    assert client.kernel.reports[0].va == 0x1000
 
 
 def test_a_semaphore_that_is_not_mapped_faults_and_names_the_nearest_memory(ready: Ready):
@@ -282,23 +205,6 @@ def test_a_segment_changed_before_it_was_fetched_is_a_lifetime_error(ready: Read
     assert client.kernel.reports[0].kind is FindingKind.LIFETIME
 
 
-def test_a_doorbell_without_a_fence_is_found(ready: Ready):
-    client, ring, memory = ready
-    ring.push(sem(memory.va, 1))
-    wait_word(memory, 0, 1, client)
-    ring.push(sem(memory.va, 2), ring=False)
-    ring.ring(fence=False)
-    ring.wait_error()
-    assert client.machine.fatal[0].kind is FindingKind.COHERENCE
-
-
-def test_an_unknown_token_is_found(ready: Ready):
-    client, ring, _ = ready
-    client.doorbell.write32(UsermodeRegister.NOTIFY_CHANNEL_PENDING, 0x7F_0001)
-    assert ring.wait_error() == RcCode.RESET_CHANNEL
-    assert "no channel's token" in client.reports()[0]
-
-
 @pytest.mark.parametrize("call", ["read32", "read64", "write32", "write64"])
 def test_other_registers_of_the_doorbell_page_are_refused(up: Client, call: Any):
     with pytest.raises(UsageError, match="doorbell page"):
@@ -306,35 +212,9 @@ def test_other_registers_of_the_doorbell_page_are_refused(up: Client, call: Any)
     assert up.machine.fatal
 
 
-def test_a_doorbell_before_scheduling_is_found(up: Client):
-    group = up.group(rm_copy(2))
-    ring = up.ring(group)
-    memory = up.memory(4096)
-    ring.token = next(iter(up.machine.gpus[0].tokens))
-    ring.push(sem(memory.va, 1))
-    assert ring.wait_error() == RcCode.PBDMA_ERROR
-    assert "not scheduled" in up.reports()[0]
-
-
-def rm_copy(index: int) -> int:
-    from drivers.nv.layouts.rm_classes import copy_engine
-
-    return copy_engine(index)
-
-
-def test_a_fault_stops_the_siblings_of_the_group(up: Client):
-    group = up.group(rm_copy(2))
-    first, second = up.ring(group), up.ring(group)
-    for one in (first, second):
-        up.schedule(one, group)
-    first.push(BAD["an unknown host method"])
-    assert first.wait_error() == RcCode.PBDMA_ERROR
-    assert second.wait_error() == RcCode.PREEMPTIVE_REMOVAL
-
-
 def test_a_stopped_channel_runs_nothing_more(ready: Ready):
     client, ring, memory = ready
-    ring.push(BAD["an unknown host method"])
+    ring.push(method(0, 0x0C, 0))
     ring.wait_error()
     ring.push(sem(memory.va, 1))
     other = client.copy_channel(3)
@@ -342,3 +222,105 @@ def test_a_stopped_channel_runs_nothing_more(ready: Ready):
     while word(memory, 8) == 0:
         pass
     assert word(memory, 0) == 0
+
+
+Make = Callable[..., Client]
+ACQUIRE = SemOperation.ACQ_STRICT_GEQ
+METHOD, HOST, UNSUPPORTED = FindingKind.METHOD, FindingKind.HOST, FindingKind.UNSUPPORTED
+
+
+def fails(  # noqa: PLR0917 - the parts of a report
+    client: Client, ring: Ring, words: list[int], text: str, kind: FindingKind, code: RcCode
+) -> None:
+    """Push words that are refused; compare report, kind and code."""
+    ring.push(words)
+    ring.wait_error()
+    report = client.kernel.reports[0]
+    assert text in str(report)
+    assert (report.kind, RcCode(report.code)) == (kind, code)
+
+
+def test_an_extended_base_reaches_above_2_to_40(up: Client) -> None:
+    high = 3 << 40
+    ring, memory = up.copy_channel(), up.memory(4096)
+    words = sem(memory.va, 7)
+    segment = up.memory(4096)
+    up.map_gpu(segment.handle, high + 0x10000, 4096)
+    struct.pack_into(f"<{len(words)}I", segment.view, 0, *words)
+    ring.entry(int(GpfifoControl(OPCODE=GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE, OPERAND=3)))
+    ring.entry(int(GpfifoEntry(ADDRESS=0x10000, LENGTH=len(words))))
+    ring.ring()
+    wait_word(memory, 0, 7, up)
+
+
+@pytest.mark.parametrize("subchannel", range(8))
+def test_host_methods_are_taken_on_any_subchannel(up: Client, subchannel: int) -> None:
+    ring, memory = up.copy_channel(), up.memory(4096)
+    ring.push([word | subchannel << 13 if i == 0 else word for i, word in enumerate(sem(memory.va, 9))])
+    wait_word(memory, 0, 9, up)
+
+
+def test_a_segment_may_end_itself(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(4096)
+    ring.push([*sem(memory.va, 3), 0xE000_0000])
+    wait_word(memory, 0, 3, up)
+
+
+def test_a_class_bound_again_keeps_its_state(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(1 << 16)
+    words = copy(memory.va, memory.va + 4096, 64)
+    bind = method(4, 0, up.generation.copy[0])
+    memory.view[:4] = b"abcd"
+    ring.push(words[:-2] + bind + words[-2:] + bind + semaphore(memory.va + 0x8000, 1))
+    wait_word(memory, 0x8000, 1, up)
+    assert bytes(memory.view[4096:4100]) == b"abcd"
+
+
+def test_work_left_on_a_subchannel_that_another_class_takes_is_reported(up: Client) -> None:
+    ring, memory = up.compute_channel(), up.memory(4096)
+    up.alloc(ring.handle, up.generation.copy[0])
+    ring.push(method(1, M.SEND_PCAS_A, memory.va >> 8) + method(1, 0, up.generation.copy[0]))
+    ring.wait_error()
+    assert "was sent and not scheduled" in up.reports()[0]
+
+
+@pytest.mark.parametrize(("profile", "version"), [("sm_80", 0x802), ("sm_90", 0x900), ("sm_120", 0xC00)])
+def test_versions_that_may_be_set_are_taken(make: Make, profile: str, version: int) -> None:
+    client = make(profile).up()
+    ring, memory = client.compute_channel(), client.memory(4096)
+    words = method(1, M.SET_SPA_VERSION, version) + method(1, M.SET_QMD_VERSION, 0x0001_0040)
+    ring.push(words + sem(memory.va, 1))
+    wait_word(memory, 0, 1, client)
+
+
+def test_a_sum_of_floats_overflows_to_infinity(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(4096)
+    struct.pack_into("<f", memory.view, 64, 3e38)
+    (most,) = struct.unpack("<I", struct.pack("<f", 3e38))
+    fields = {"SEMAPHORE_REDUCTION": DmaReduction.FADD, "SEMAPHORE_REDUCTION_ENABLE": True}
+    ring.push(semaphore(memory.va + 64, most, ONE, **fields) + sem(memory.va, 1, RELEASE_WFI=True))
+    wait_word(memory, 0, 1, up)
+    assert struct.unpack_from("<f", memory.view, 64)[0] == float("inf")
+
+
+def test_the_engine_of_a_graphics_channel_posts_the_first_copy_error(up: Client) -> None:
+    ring = up.compute_channel()
+    up.alloc(ring.handle, up.generation.copy[0])
+    words = method(4, 0, up.generation.copy[0]) + method(4, 0x104, 0)
+    fails(up, ring, words, "has no method 0x104", METHOD, RcCode.CE0_ERROR)
+
+
+@pytest.fixture
+def launcher(up: Client) -> Launcher:
+    return Launcher.make(up)
+
+
+def test_a_longer_binding_of_the_same_bank_is_no_change(launcher: Launcher) -> None:
+    client = launcher.client
+    code, data = upload(client, cubin("sm_90", STORE)), client.memory(4096)
+    params = struct.pack("<QI", data.va, 5)
+    quiet = {"INVALIDATE_SHADER_CONSTANT_CACHE": False}
+    bank = launcher.place(launcher.bank0(params, (1, 1, 1), (1, 1, 1)) + bytes(64))
+    for size in (0x22, 0x24, 0x22):
+        more = {"CONSTANT_BUFFER_SIZE_SHIFTED4": (size,)}
+        launcher.run(code, "store", params, bank0=bank, **quiet, **more)

@@ -21,7 +21,6 @@ from tests.emulator.nv_machine.launching import (
     CONSTANTS,
     HEAD,
     JUMPS,
-    REVERSE,
     SHARED_WINDOW,
     STORE,
     Code,
@@ -118,15 +117,6 @@ def test_the_device_function_itself_is_compared_too(launcher: Launcher) -> None:
     code.memory.view[code.at(".text.triple") - code.memory.va] ^= 1
     text = launcher.fails(code, "calls", bytes(12), low=0x200, words={"stack_pointer": 0x200})
     assert "where other bytes are" in text
-
-
-@pytest.mark.parametrize("profile", ["sm_80", "sm_120"])
-def test_code_that_reads_the_shared_window_must_find_it(make: Make, profile: str) -> None:
-    launcher = Launcher.make(make(profile).up())
-    code = upload(launcher.client, cubin(profile, REVERSE))
-    words = {"shared_window": 0}
-    text = launcher.fails(code, "reverse", bytes(8), block=(128, 1, 1), shared=0x600, words=words)
-    assert "shared_window is 0" in text
 
 
 @pytest.mark.parametrize("kind", [Relocation.R_CUDA_ABS32_LO, Relocation.R_CUDA_ABS32_HI])

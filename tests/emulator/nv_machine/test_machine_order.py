@@ -1,5 +1,8 @@
+"""Order of work: barriers, deadlocks, kernels that run long, and doubtful waits."""
+
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +10,15 @@ from typing import Any
 import pytest
 
 from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, SemOperation
+from drivers.nv.layouts.uvm import UvmCommand
+from emulator.ir.library import Sanitizers
 from emulator.nv.machine import FindingKind
-from tests.emulator.nv_machine.client import Client, method, sem, wait_until, wait_word
-from tests.emulator.nv_machine.launching import INCREMENT, STORE, Launcher, copy_word, cubin, upload
+from tests.emulator.nv_machine.client import Client, Memory, method, sem, wait_until, wait_word
+from tests.emulator.nv_machine.launching import INCREMENT, SPIN, STORE, Launcher, copy_word, cubin, upload
 
 GEQ = SemOperation.ACQ_STRICT_GEQ
 
@@ -31,10 +38,6 @@ def last_of_two(make: Make, seed: int, between: list[int]) -> int:
     return int(struct.unpack_from("<I", data.view)[0])
 
 
-def test_grids_without_a_barrier_finish_in_any_order(make: Make):
-    assert {last_of_two(make, seed, []) for seed in range(12)} == {1, 2}
-
-
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "between",
@@ -47,10 +50,6 @@ def test_grids_without_a_barrier_finish_in_any_order(make: Make):
 )
 def test_a_barrier_orders_grids_under_every_seed(make: Make, between: Any):
     assert {last_of_two(make, seed, between) for seed in range(6)} == {2}
-
-
-def test_one_seed_is_one_order(make: Make):
-    assert len({last_of_two(make, 7, []) for _ in range(3)}) == 1
 
 
 def test_channels_that_wait_for_each_other_are_reported_at_once(up: Client):
@@ -68,45 +67,13 @@ def test_channels_that_wait_for_each_other_are_reported_at_once(up: Client):
     assert f"{b:#x}" in report.message
 
 
-def test_a_channel_that_waits_for_itself_is_reported_at_once(up: Client):
-    ring, memory = up.copy_channel(), up.memory(4096)
-    ring.push(sem(memory.va, 1, GEQ) + sem(memory.va, 1))
-    ring.wait_error()
-    assert "itself" in up.kernel.reports[0].message
-
-
 def test_a_wait_for_a_release_in_a_later_entry_is_a_deadlock(up: Client):
     ring, memory = up.copy_channel(), up.memory(4096)
     ring.push(sem(memory.va, 1, GEQ), ring=False)
     ring.push(sem(memory.va, 1))
     ring.wait_error()
     assert up.kernel.reports[0].kind is FindingKind.DEADLOCK
-
-
-def test_waiting_for_the_host_is_no_deadlock(up: Client):
-    first, second = up.copy_channel(2), up.copy_channel(3)
-    memory = up.memory(4096)
-    first.push(sem(memory.va, 1, GEQ) + sem(memory.va + 8, 1))
-    second.push(sem(memory.va + 8, 1, GEQ) + sem(memory.va + 16, 1))
-    third = up.copy_channel(4)
-    third.push(sem(memory.va + 24, 1))
-    wait_word(memory, 24, 1, up)
-    assert up.kernel.reports == []
-    struct.pack_into("<Q", memory.view, 0, 1)
-    wait_word(memory, 16, 1, up)
-
-
-def test_a_channel_may_release_more_than_it_waits_for(up: Client):
-    """One timeline of two channels: the host submits the value between to the other channel, later."""
-    first, second = up.copy_channel(2), up.copy_channel(3)
-    memory = up.memory(4096)
-    first.push(sem(memory.va, 59, GEQ) + sem(memory.va, 60))
-    wait_until(lambda: stuck(up, 1), up)
-    with up.machine.lock:
-        up.machine.scheduler.check_waits()
-    assert up.kernel.reports == []
-    second.push(sem(memory.va, 59))
-    wait_word(memory, 0, 60, up)
+    assert "itself" in up.kernel.reports[0].message
 
 
 def stuck(client: Client, channels: int) -> bool:
@@ -129,31 +96,6 @@ def test_a_doorbell_during_deadlock_analysis_is_not_lost(up: Client):
         up.machine.scheduler.check_waits()
     wait_word(memory, 16, 1, up)
     assert up.kernel.reports == []
-
-
-def test_a_chain_through_three_channels_runs(up: Client):
-    rings = [up.copy_channel(i) for i in (2, 3, 4)]
-    memory = up.memory(4096)
-    for i, ring in reversed(list(enumerate(rings))):
-        ring.push(sem(memory.va + 8 * i, 1, GEQ) + sem(memory.va + 8 * (i + 1), 1))
-    struct.pack_into("<Q", memory.view, 0, 1)
-    wait_word(memory, 24, 1, up)
-
-
-def test_several_machines_live_side_by_side(make: Make):
-    clients = [make(profile).nodes().objects() for profile in ("sm_80", "sm_90", "sm_90", "sm_120")]
-    assert len({id(client.machine) for client in clients}) == len(clients)
-    assert [len(client.machine.clients) for client in clients] == [1] * len(clients)
-
-
-def test_a_closed_machine_holds_no_resources(make: Make):
-    client = make().up()
-    ring, memory = client.copy_channel(), client.memory(4096)
-    ring.push(sem(memory.va, 1))
-    wait_word(memory, 0, 1, client)
-    client.kernel.shut()
-    assert client.machine.gpus[0].vram_used == 0
-    assert client.kernel.files == {}
 
 
 def test_the_last_close_ends_the_thread_and_the_machine_can_be_used_again(make: Make):
@@ -205,3 +147,257 @@ def test_a_pipeline_over_three_channels_holds_under_every_seed(make: Make, seed:
     assert struct.unpack_from("<I", data.view)[0] == 8
     assert struct.unpack_from("<I", data.view, 256)[0] == 7
     assert struct.unpack_from("<I", data.view, 512)[0] == 8
+
+
+WAIT = """
+.visible .entry wait(.param .u64 flag) {
+ .reg .b32 %r<2>; .reg .b64 %d<2>; .reg .pred %p;
+ ld.param.u64 %d0, [flag];
+L: ld.volatile.global.u32 %r0, [%d0]; setp.eq.u32 %p, %r0, 0; @%p bra L;
+ st.global.u32 [%d0+4], %r0; ret;
+}
+"""
+"""A kernel that waits for a flag and then stores a result."""
+LOOP = """
+.visible .entry loop(.param .u64 flag) {
+ .reg .b32 %r<2>; .reg .b64 %d<2>; .reg .pred %p;
+ ld.param.u64 %d0, [flag];
+L: ld.global.u32 %r0, [%d0]; setp.eq.u32 %p, %r0, 0; @%p bra L;
+ st.global.u32 [%d0+4], %r0; ret;
+}
+"""
+"""The same with weak loads, which need not observe other stores; here they do, and the warp never yields."""
+
+
+def send(launcher: Launcher, text: str, name: str) -> Memory:
+    """Launch a kernel that waits for a flag; the flag's memory."""
+    data = launcher.client.memory(4096)
+    code = upload(launcher.client, cubin(launcher.profile, text))
+    params = struct.pack("<Q", data.va)
+    launcher.ring.push(launcher.send(launcher.qmd(launcher.descriptor(code, name, params))))
+    return data
+
+
+def start(launcher: Launcher, text: str, name: str) -> Memory:
+    """Launch a kernel that waits for a flag, and wait until it runs; the flag's memory."""
+    data, client = send(launcher, text, name), launcher.client
+    wait_until(lambda: any(o.slice for c in client.machine.channels for o in tuple(c.run.inflight)), client)
+    return data
+
+
+@pytest.mark.parametrize(("text", "name"), [(WAIT, "wait"), (LOOP, "loop")])
+def test_the_host_and_other_channels_go_on_while_a_kernel_runs(launcher: Launcher, text: str, name: str):
+    client = launcher.client
+    other = client.copy_channel()
+    data = start(launcher, text, name)
+    for i in range(1, 21):
+        client.control(client.subdevice, Control.NV2080_CTRL_CMD_MC_GET_ARCH_INFO)
+        other.push(sem(data.va + 64, i))
+        wait_word(data, 64, i, client)
+    assert launcher.ring.error() == 0, "ended by its time limit: somebody waited for it"
+    assert struct.unpack_from("<I", data.view, 4)[0] == 0
+    struct.pack_into("<I", data.view, 0, 7)
+    launcher.finish([])
+    assert struct.unpack_from("<I", data.view, 4)[0] == 7
+
+
+@pytest.mark.parametrize(("text", "name"), [(WAIT, "wait"), (LOOP, "loop")])
+def test_a_copy_engine_sets_what_a_kernel_waits_for(launcher: Launcher, text: str, name: str):
+    client = launcher.client
+    other = client.copy_channel()
+    data = start(launcher, text, name)
+    struct.pack_into("<I", data.view, 128, 9)
+    other.push(copy_word(data.va + 128, data.va))
+    launcher.finish([])
+    assert struct.unpack_from("<I", data.view, 4)[0] == 9
+
+
+def test_a_kernel_that_waits_for_an_unordered_one_gets_it(launcher: Launcher):
+    client = launcher.client
+    data = client.memory(4096)
+    code = upload(client, cubin("sm_90", WAIT, STORE))
+    words = launcher.send(launcher.qmd(launcher.descriptor(code, "wait", struct.pack("<Q", data.va))))
+    params = struct.pack("<QI", data.va, 5)
+    words += launcher.send(launcher.qmd(launcher.descriptor(code, "store", params)))
+    launcher.finish(words)
+    assert struct.unpack_from("<II", data.view) == (5, 5)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("text", "name"), [(WAIT, "wait"), (LOOP, "loop"), (SPIN, "spin")])
+def test_a_kernel_without_end_is_a_context_switch_timeout_of_its_group_alone(
+    launcher: Launcher, text: str, name: str
+):
+    client = launcher.client
+    client.machine.grids.timeout_s = 0.3
+    other = client.copy_channel()
+    data = send(launcher, text, name)
+    assert launcher.ring.wait_error() == RcCode.CONTEXT_SWITCH_TIMEOUT
+    assert client.kernel.reports[0].kind is FindingKind.KERNEL
+    assert name in client.kernel.reports[0].message
+    other.push(sem(data.va + 64, 1))
+    wait_until(lambda: struct.unpack_from("<Q", data.view, 64)[0] == 1, client)
+    assert other.error() == 0
+
+
+@pytest.mark.parametrize(("text", "name"), [(WAIT, "wait"), (SPIN, "spin")])
+def test_a_hung_group_is_preempted_freed_and_rebuilt(launcher: Launcher, text: str, name: str):
+    client = launcher.client
+    start(launcher, text, name)
+    group = client.machine.client(client.root, client.ctl).objects[launcher.ring.handle].parent
+    assert group is not None
+    client.control(group.handle, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, bEnable=False)
+    client.control(group.handle, Control.NVA06C_CTRL_CMD_PREEMPT, bWait=True)
+    client.unregister(launcher.ring)
+    client.free(group.handle, client.device)
+    again = Launcher.make(client)
+    data = client.memory(4096)
+    code = upload(client, cubin("sm_90", STORE))
+    again.run(code, "store", struct.pack("<QI", data.va, 3))
+    assert struct.unpack_from("<I", data.view)[0] == 3
+    assert [r.kind for r in client.kernel.reports] == [FindingKind.ADVICE]
+
+
+def test_memory_unmapped_under_a_running_kernel_is_its_fault(launcher: Launcher):
+    client = launcher.client
+    data = start(launcher, WAIT, "wait")
+    client.uvm_call(UvmCommand.UVM_FREE, base=data.va, length=data.size)
+    assert launcher.ring.wait_error() == RcCode.MMU_FAULT
+    message = client.kernel.reports[0].message
+    assert f"{data.va:#x}" in message
+    assert "freed" in message
+
+
+def test_channels_in_a_wait_cycle_are_reported_while_a_kernel_runs(launcher: Launcher):
+    client = launcher.client
+    first, second = client.copy_channel(2), client.copy_channel(3)
+    data = start(launcher, WAIT, "wait")
+    a, b = data.va + 64, data.va + 128
+    with client.machine.lock:
+        first.push(sem(a, 1, GEQ) + sem(b, 1))
+        second.push(sem(b, 1, GEQ) + sem(a, 1))
+    assert first.wait_error() == RcCode.CONTEXT_SWITCH_TIMEOUT
+    assert second.wait_error() == RcCode.CONTEXT_SWITCH_TIMEOUT
+    assert launcher.ring.error() == 0
+    struct.pack_into("<I", data.view, 0, 1)
+    wait_until(lambda: struct.unpack_from("<I", data.view, 4)[0] == 1, client)
+
+
+def test_closing_the_machine_ends_what_runs(launcher: Launcher):
+    """Without a time limit: nothing else would end it."""
+    client = launcher.client
+    client.machine.grids.timeout_s = math.inf
+    start(launcher, SPIN, "spin")
+    client.kernel.shut()
+    wait_until(lambda: client.machine.gpus[0].vram_used == 0, client)
+
+
+CHECKED = Sanitizers.all()
+
+
+def remark(client: Client) -> str:
+    """Return the one report, which is advice."""
+    (report,) = client.kernel.reports
+    assert report.kind is FindingKind.ADVICE
+    return report.message
+
+
+ACQUIRE = SemOperation.ACQ_STRICT_GEQ
+
+
+def test_a_32_bit_release_for_a_64_bit_wait_gets_advice(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(4096, system=True)
+    ring.push([*sem(memory.va, 1, PAYLOAD_SIZE=False), *sem(memory.va, 1, ACQUIRE), *sem(memory.va + 16, 1)])
+    wait_word(memory, 16, 1, up)
+    assert f"{memory.va:#x} is waited for with 64 bits and was released with 32" in remark(up)
+
+
+def test_a_32_bit_release_by_a_copy_is_advice_when_all_is_checked(
+    make: Callable[..., Client],
+) -> None:
+    """No error: a timeline of 32 bits takes another semaphore before its value passes them."""
+    client = make(checks=CHECKED).up()
+    ring, memory = client.copy_channel(), client.memory(4096, system=True)
+    where = method(4, DmaMethod.SET_SEMAPHORE_A, memory.va >> 32, memory.va & 0xFFFF_FFFF, 2)
+    ring.push(
+        [*where, *method(4, DmaMethod.LAUNCH_DMA, 0xC), *sem(memory.va, 2, ACQUIRE), *sem(memory.va + 16, 1)]
+    )
+    wait_word(memory, 16, 1, client)
+    assert f"{memory.va:#x} is waited for with 64 bits" in remark(client)
+
+
+def test_a_semaphore_of_32_bits_throughout_is_right(make: Callable[..., Client]) -> None:
+    client = make(checks=CHECKED).up()
+    ring, memory = client.copy_channel(), client.memory(4096, system=True)
+    wait = sem(memory.va, 1, SemOperation.ACQ_CIRC_GEQ, PAYLOAD_SIZE=False)
+    ring.push([*sem(memory.va, 1, PAYLOAD_SIZE=False), *wait, *sem(memory.va + 16, 1)])
+    wait_word(memory, 16, 1, client)
+    assert client.reports() == []
+
+
+def test_a_wait_that_keeps_its_engine_is_remarked_on(up: Client) -> None:
+    ring, memory = up.copy_channel(), up.memory(4096, system=True)
+    wait = sem(memory.va, 1, ACQUIRE, ACQUIRE_SWITCH_TSG=False)
+    ring.push([*sem(memory.va, 1), *wait, *sem(memory.va + 16, 1)])
+    wait_word(memory, 16, 1, up)
+    assert "ACQUIRE_SWITCH_TSG" in remark(up)
+
+
+def test_the_advice_about_a_release_of_32_bits_names_the_engine(up: Client) -> None:
+    """A copy engine of 32 bits makes such releases rightly, the host need not."""
+    ring, memory = up.copy_channel(), up.memory(4096, system=True)
+    words = []
+    for at, release in ((0, None), (32, sem(memory.va + 32, 1, PAYLOAD_SIZE=False))):
+        va = memory.va + at
+        copied = [
+            *method(4, DmaMethod.SET_SEMAPHORE_A, va >> 32, va & 0xFFFF_FFFF, 1),
+            *method(4, DmaMethod.LAUNCH_DMA, 0xC),
+        ]
+        words += [*(release or copied), *sem(va, 1, ACQUIRE)]
+    ring.push([*words, *sem(memory.va + 16, 1)])
+    wait_word(memory, 16, 1, up)
+    copy, host = (one.message for one in up.kernel.reports)
+    assert "released with 32 by the copy engine's semaphore" in copy
+    assert "released with 32 by SEM_EXECUTE" in host
+
+
+def stamped(client: Client, **fields: bool) -> Launcher:
+    """Send a timestamp behind a kernel that waits for the host, and let the kernel end."""
+    launcher = Launcher.make(client)
+    flag = start(launcher, WAIT, "wait")
+    launcher.ring.push(sem(flag.va + 64, 1, RELEASE_TIMESTAMP=True, **fields))
+    if not fields:
+        wait_until(lambda: bool(client.kernel.reports), client)
+    struct.pack_into("<I", flag.view, 0, 7)
+    return launcher
+
+
+def test_a_timestamp_before_the_end_of_the_work_before_it_gets_advice(up: Client) -> None:
+    launcher = stamped(up)
+    assert "without RELEASE_WFI after work in flight of compute: its time is before" in remark(up)
+    launcher.finish([])
+
+
+def test_a_timestamp_before_the_end_of_work_is_an_error_when_all_is_checked(
+    make: Callable[..., Client],
+) -> None:
+    launcher = stamped(make(checks=CHECKED).up())
+    launcher.ring.wait_error()
+    assert "RELEASE_TIMESTAMP" in launcher.client.machine.fatal[-1].message
+
+
+def test_a_timestamp_that_waits_for_the_work_before_it_is_right(make: Callable[..., Client]) -> None:
+    launcher = stamped(make(checks=CHECKED).up(), RELEASE_WFI=True)
+    launcher.finish([])
+    assert launcher.client.reports() == []
+
+
+def test_the_reason_of_a_stopped_channel_is_told_again_to_who_does_not_read_its_notifier(up: Client) -> None:
+    ring = up.copy_channel()
+    ring.push(sem(0x5000, 1))
+    ring.wait_error()
+    (first,) = up.machine.new_texts()
+    (again,) = up.machine.new_texts()
+    assert "[0x5000, 0x5008), which is not mapped" in first
+    assert "was stopped, and its error notifier has the code 31" in again
+    assert "[0x5000, 0x5008), which is not mapped" in again

@@ -20,8 +20,8 @@ from emulator.nv.profiles import Link
 from hcq.counters import Counters
 from hcq.errors import UsageError
 from tests.emulator.nv_machine.client import MIB, Client, Memory, sem, wait_word
+from tests.emulator.nv_machine.copying import copy
 from tests.emulator.nv_machine.refusals import refused
-from tests.emulator.nv_machine.test_machine_copy import copy
 
 Make = Callable[..., Client]
 ENABLE, DISABLE = UvmCommand.UVM_ENABLE_PEER_ACCESS, UvmCommand.UVM_DISABLE_PEER_ACCESS
@@ -100,9 +100,8 @@ def test_each_gpu_has_its_own_memory_doorbells_and_objects(make: Make):
     kind: Any = a.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
     there = a.alloc(device, RmClass.FERMI_VASPACE_A, kind(flags=8))
     refused(NvStatus.INVALID_OBJECT_PARENT, a.group, hVASpace=there)
-    fields = {"gpuUuid": a.uuid, "rmCtrlFd": a.ctl, "hClient": a.root, "hVaSpace": there}
     a.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=a.uuid)
-    refused(NvStatus.INVALID_DEVICE, a.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
+    refused(NvStatus.INVALID_DEVICE, a.register_space, there)
     ring = b.copy_channel()
     a.doorbell.write32(UsermodeRegister.NOTIFY_CHANNEL_PENDING, ring.token)
     assert any("no channel's token" in text for text in a.reports())
@@ -192,8 +191,7 @@ def test_one_call_maps_on_several_gpus_or_on_none(make: Make):
     refused(NvStatus.INVALID_DEVICE, show, a, there, a, a, b, va=LATE)
     (file,) = [one for one in a.kernel.files.values() if one.fd == a.uvm_fd]
     assert LATE not in file.uvm.gpus[a.card].mapped
-    fields = {"gpuUuid": b.uuid, "rmCtrlFd": a.ctl, "hClient": a.root, "hVaSpace": space}
-    a.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
+    a.register_space(space, gpuUuid=b.uuid)
     show(a, there, a, a, b, va=LATE)
     assert all(LATE in one.mapped for one in file.uvm.gpus.values())
     a.uvm_call(UvmCommand.UVM_UNMAP_EXTERNAL, base=LATE, length=MIB, gpuUuid=b.uuid)

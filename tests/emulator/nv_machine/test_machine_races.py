@@ -1,4 +1,4 @@
-"""Races between queues: each is reported, and none if the work is ordered."""
+"""Optional checks: races between queues, and reads of uninitialized video memory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drivers.nv.layouts.compute import ComputeMethod as M
-from drivers.nv.layouts.dma import DmaMethod
+from drivers.nv.layouts.dma import DmaMethod, RemapComponents, RemapSource
 from drivers.nv.layouts.host import SemOperation
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.uvm import UvmCommand
 from emulator.ir.library import Sanitizers
 from emulator.nv.machine import FindingKind
 from emulator.shared.vaspace import AccessKind
 from emulator.shared.waits import Releases, VectorClock
-from tests.emulator.nv_machine.client import Client, method, sem, wait_word
-from tests.emulator.nv_machine.launching import (
-    HEAD,
-    STORE,
-)
+from tests.emulator.nv_machine.client import MIB, Client, Memory, Ring, method, sem, wait_word
+from tests.emulator.nv_machine.copying import launch
+from tests.emulator.nv_machine.launching import HEAD, INCREMENT, STORE, Launcher, copy_word, cubin, upload
 from tests.emulator.nv_machine.rig import GEQ, Rig
 
 if TYPE_CHECKING:
     from emulator.shared.waits import SemaphoreStore
+
 
 MORE = """
 .visible .entry read(.param .u64 at) {
@@ -59,7 +60,7 @@ def store(two: Rig, at: int) -> list[int]:
     return two.launch("store", at, value=7)
 
 
-def upload(two: Rig, at: int) -> list[int]:
+def inline(two: Rig, at: int) -> list[int]:
     return two.upload(at, 5, flags=0x41)
 
 
@@ -84,14 +85,47 @@ def two(make: Make) -> Rig:
     return Rig(make(checks=Sanitizers.all()).up(), MORE)
 
 
-@pytest.mark.parametrize("pair", [(128, 0), (0, 128)], ids=["written twice", "read and written"])
-def test_a_kernel_and_a_copy_that_nothing_orders_are_reported(two: Rig, pair: tuple[int, int]):
-    source, target = (256, 0) if pair[0] == 128 else (0, 128)
-    push(two, store(two, 0) + two.done(0), two.copy(source, target) + two.done(1))
-    (text,) = races(two)[:1]
-    assert f"{two.data.va:#x}" in text
-    assert "kernel store" in text
-    assert "transfer" in text
+IDLE = method(1, M.WAIT_FOR_IDLE, 0)
+Words = Callable[[Rig], list[int]]
+PAIRS: dict[str, tuple[Words, Words, tuple[str, ...]]] = {
+    "a kernel and a copy write": (lambda two: store(two, 0), lambda two: two.copy(256, 0), ("kernel store",
+        "transfer")),
+    "a copy reads": (lambda two: store(two, 0), lambda two: two.copy(0, 128), ("kernel store", "transfer")),
+    "a copy of another dword": (lambda two: store(two, 0), lambda two: two.copy(4, 128), ()),
+    "grids": (lambda two: store(two, 0) * 2, lambda _: [], ("kernel store",)),
+    "grids and a barrier": (lambda two: store(two, 0) + IDLE + store(two, 0), lambda _: [], ()),
+    "a grid that stored and one that reads": (lambda two: two.launch("increment", 0) + two.launch("read", 0),
+        lambda _: [], ("kernel increment", "kernel read", "st.global.u32 [%d0], %r0",
+        "ld.global.u32 %r0, [%d0]")),
+    "atomics": (lambda two: two.launch("count", 0) * 3, lambda _: [], ()),
+    "an atomic and a sum": (lambda two: two.launch("count", 0) + two.launch("increment", 0), lambda _: [],
+        ("atomically", "atom.global.add")),
+    "an atomic and a store": (lambda two: two.launch("count", 0) + store(two, 0), lambda _: [], ("atomically",
+        "atom.global.add")),
+    "a grid that waits for an atomic": (lambda two: two.launch("await_one", 0) + two.launch("count", 0),
+        lambda _: [], ()),
+    "a flag that is polled and set": (lambda two: two.launch("poll", 0) + two.launch("tell", 0), lambda _: [],
+        ()),
+    "a flag and a plain store": (lambda two: two.launch("tell", 0) + two.launch("poll", 0) + store(two, 0),
+        lambda _: [], ("st.global.u32",)),
+    "a flag that is stored and polled": (lambda two: store(two, 0) + two.launch("poll", 0), lambda _: [],
+        ("poll", "ld.acquire.sys.global.u32")),
+    "a grid and an upload": (lambda two: store(two, 0) + inline(two, 0), lambda _: [], ("inline upload",)),
+    "a grid, a barrier and an upload": (lambda two: store(two, 0) + IDLE + inline(two, 0), lambda _: [], ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_a_race_is_reported_and_ordered_work_is_not(two: Rig, what: str):
+    kernels, copies, told = PAIRS[what]
+    push(two, kernels(two) + two.done(0), copies(two) + two.done(1))
+    if told:
+        (text,) = races(two)[:1]
+        assert all(part in text for part in (f"{two.data.va:#x}", *told)), text
+    else:
+        wait_word(two.signals, 0, 1, two.client)
+        wait_word(two.signals, 16, 1, two.client)
+        assert two.client.kernel.reports == []
 
 
 def test_a_semaphore_between_them_orders_them(two: Rig):
@@ -161,31 +195,12 @@ def test_a_count_of_two_channels_orders_both(two: Rig):
     assert two.client.kernel.reports == []
 
 
-def test_accesses_of_different_dwords_do_not_conflict(two: Rig):
-    push(two, store(two, 0) + two.done(0), two.copy(4, 128) + two.done(1))
-    wait_word(two.signals, 0, 1, two.client)
-    wait_word(two.signals, 16, 1, two.client)
-    assert two.client.kernel.reports == []
-
-
 def test_a_doorbell_after_the_observed_end_orders_the_submissions(two: Rig):
     two.launcher.ring.push(store(two, 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     two.copies.push(two.copy(0, 128) + two.done(1))
     wait_word(two.signals, 16, 1, two.client)
     assert two.client.kernel.reports == []
-
-
-@pytest.mark.parametrize("barrier", [False, True])
-def test_grids_of_one_channel_without_a_barrier_are_reported(two: Rig, barrier: bool):  # noqa: FBT001 - a case
-    between = method(1, M.WAIT_FOR_IDLE, 0) if barrier else []
-    two.launcher.ring.push(store(two, 0) + between + store(two, 0) + two.done(0))
-    if barrier:
-        wait_word(two.signals, 0, 1, two.client)
-        assert two.client.kernel.reports == []
-    else:
-        two.launcher.ring.wait_error()
-        assert two.client.kernel.reports[0].kind is FindingKind.RACE
 
 
 def test_copies_of_two_channels_are_reported(two: Rig):
@@ -216,85 +231,14 @@ def test_a_race_names_instruction_thread_address_and_allocation_of_both(two: Rig
     assert "transfer on" in text
 
 
-def test_the_instruction_that_stored_is_named_though_another_read_later(two: Rig):
-    with two.client.machine.lock:
-        two.launcher.ring.push(two.launch("increment", 0) + two.launch("read", 0) + two.done(0))
-    two.launcher.ring.wait_error()
-    text = two.client.kernel.reports[0].message
-    assert "kernel increment" in text
-    assert "kernel read" in text
-    assert "st.global.u32 [%d0], %r0" in text
-    assert "ld.global.u32 %r0, [%d0]" in text
-
-
-def test_atomics_of_two_grids_do_not_race(two: Rig):
-    two.launcher.ring.push(two.launch("count", 0) * 3 + two.done(0))
-    wait_word(two.signals, 0, 1, two.client)
-    assert two.client.kernel.reports == []
-    assert struct.unpack_from("<I", two.data.view)[0] == 3
-
-
-@pytest.mark.parametrize("other", ["increment", "store"])
-def test_an_atomic_and_a_plain_store_do(two: Rig, other: str):
-    two.launcher.ring.push(two.launch("count", 0) + two.launch(other, 0) + two.done(0))
-    two.launcher.ring.wait_error()
-    (first, *_) = two.client.kernel.reports
-    assert first.kind is FindingKind.RACE
-    assert "atomically" in first.message
-    assert "atom.global.add" in first.message
-
-
-def test_a_grid_that_waits_for_another_does_not_keep_it_away(two: Rig):
-    two.launcher.ring.push(two.launch("await_one", 0) + two.launch("count", 0) + two.done(0))
-    wait_word(two.signals, 0, 1, two.client)
-    assert two.client.kernel.reports == []
-
-
-def test_a_flag_that_one_grid_polls_and_another_sets_is_no_race(two: Rig):
-    two.launcher.ring.push(two.launch("poll", 0) + two.launch("tell", 0) + two.done(0))
-    wait_word(two.signals, 0, 1, two.client)
-    assert two.client.kernel.reports == []
-
-
-def test_a_flag_that_is_set_by_a_plain_store_is_one(two: Rig):
-    two.launcher.ring.push(two.launch("tell", 0) + two.launch("poll", 0) + store(two, 0) + two.done(0))
-    two.launcher.ring.wait_error()
-    (first, *_) = two.client.kernel.reports
-    assert first.kind is FindingKind.RACE
-    assert "st.global.u32" in first.message
-
-
-def test_a_flag_that_is_polled_by_one_grid_and_stored_by_another_is_one(two: Rig):
-    two.launcher.ring.push(store(two, 0) + two.launch("poll", 0) + two.done(0))
-    two.launcher.ring.wait_error()
-    (first, *_) = two.client.kernel.reports
-    assert first.kind is FindingKind.RACE
-    assert "poll" in first.message
-    assert "ld.acquire.sys.global.u32" in first.message
-
-
-@pytest.mark.parametrize("barrier", [False, True])
-def test_an_inline_upload_waits_for_no_grid(two: Rig, barrier: bool):  # noqa: FBT001 - a case
-    between = method(1, M.WAIT_FOR_IDLE, 0) if barrier else []
-    two.launcher.ring.push(store(two, 0) + between + upload(two, 0) + two.done(0))
-    if barrier:
-        wait_word(two.signals, 0, 1, two.client)
-        assert two.client.kernel.reports == []
-    else:
-        two.launcher.ring.wait_error()
-        (text,) = (r.message for r in two.client.kernel.reports if r.kind is FindingKind.RACE)
-        assert "inline upload" in text
-        assert "st.global.u32" in text
-
-
 def test_a_grid_behind_an_inline_upload_is_ordered(two: Rig):
-    two.launcher.ring.push(upload(two, 0) + two.launch("increment", 0) + two.done(0))
+    two.launcher.ring.push(inline(two, 0) + two.launch("increment", 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []
 
 
 def test_an_inline_upload_and_a_copy_of_another_channel_are_reported(two: Rig):
-    push(two, upload(two, 0) + two.done(0), two.copy(0, 128) + two.done(1))
+    push(two, inline(two, 0) + two.done(0), two.copy(0, 128) + two.done(1))
     assert "inline upload" in races(two)[0]
 
 
@@ -319,3 +263,142 @@ def test_a_release_is_recorded_before_its_value_is_visible(two: Rig):
     wait_word(two.signals, 0, 1, two.client)
     wait_word(two.signals, 16, 1, two.client)
     assert seen == [0] * 5
+
+
+_SIZE = MIB
+
+
+class Lab:
+    """A compute and a copy channel, memory that the CPU never maps, and memory that it does."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.launcher = Launcher.make(client)
+        self.copies: Ring = client.copy_channel()
+        self.code = upload(client, cubin("sm_90", STORE, INCREMENT))
+        self.shown: Memory = client.memory(4096)
+        self.handle, self.va = self.hidden(0x30_0000_0000)
+        self.done = 0
+
+    def hidden(self, va: int) -> tuple[int, int]:
+        client = self.client
+        handle = client.alloc(client.device, RmClass.NV01_MEMORY_LOCAL_USER, client.memory_params(_SIZE))
+        client.map_gpu(handle, va, _SIZE)
+        return handle, va
+
+    def copy(self, words: list[int]) -> None:
+        self.done += 1
+        self.copies.push(words + sem(self.shown.va + 1024, self.done, RELEASE_WFI=True))
+        wait_word(self.shown, 1024, self.done, self.client)
+
+    def send(self, kernel: str, at: int) -> list[int]:
+        params = struct.pack("<QI", at, 7)
+        return self.launcher.send(self.launcher.qmd(self.launcher.descriptor(self.code, kernel, params)))
+
+    def reads(self, at: int) -> None:
+        """Read a dword in a kernel; fail at any report."""
+        self.launcher.finish(self.send("increment", at))
+        assert self.client.kernel.reports == []
+
+    def told(self, at: int) -> str:
+        """Read a dword in a kernel; return the report."""
+        self.launcher.ring.push(self.send("increment", at))
+        self.launcher.ring.wait_error()
+        (report,) = self.client.kernel.reports
+        assert report.kind is FindingKind.KERNEL
+        assert "read of uninitialized memory" in report.message
+        return report.message
+
+
+@pytest.fixture
+def lab(make: Make) -> Lab:
+    return Lab(make(checks=Sanitizers.all()).up())
+
+
+def test_the_report_names_kernel_instruction_thread_address_and_allocation(lab: Lab):
+    text = lab.told(lab.va + 64)
+    for part in (
+        "increment",
+        "ld.global.u32 %r0, [%d0]",
+        "thread (0, 0, 0) of block (0, 0, 0)",
+        f"{lab.va + 64:#x}",
+        f"inside video memory {lab.handle:#x}",
+    ):
+        assert part in text
+
+
+def test_optional_reports_are_off_by_default(make: Make):
+    lab = Lab(make().up())
+    lab.reads(lab.va)
+
+
+def test_copied_bytes_are_initialized_and_their_neighbours_are_not(lab: Lab):
+    lab.copy(copy_word(lab.shown.va, lab.va))
+    lab.reads(lab.va)
+    lab.told(lab.va + 4)
+
+
+def test_a_copy_of_uninitialized_memory_stays_uninitialized(lab: Lab):
+    lab.copy(copy_word(lab.va, lab.va + 256))
+    lab.told(lab.va + 256)
+
+
+def test_a_copy_to_cpu_visible_memory_counts_as_initialization(lab: Lab):
+    lab.copy(copy_word(lab.va, lab.shown.va) + copy_word(lab.shown.va, lab.va))
+    lab.reads(lab.va)
+
+
+def _remap(lab: Lab, source: int, *parts: RemapSource) -> list[int]:
+    """Return methods that make 4 dwords at the start of the hidden memory, 2 an element."""
+    remap = RemapComponents(
+        DST_X=parts[0], DST_Y=parts[1], DST_Z=RemapSource.NO_WRITE, DST_W=RemapSource.NO_WRITE,
+        COMPONENT_SIZE=3, NUM_SRC_COMPONENTS=0, NUM_DST_COMPONENTS=1,
+    )  # fmt: skip
+    words = (source >> 32, source & 0xFFFF_FFFF, lab.va >> 32, lab.va & 0xFFFF_FFFF)
+    return (
+        method(4, DmaMethod.OFFSET_IN_UPPER, *words)
+        + method(4, DmaMethod.LINE_LENGTH_IN, 2)
+        + method(4, DmaMethod.SET_REMAP_CONST_A, 5)
+        + method(4, DmaMethod.SET_REMAP_COMPONENTS, int(remap))
+        + launch(DATA_TRANSFER_TYPE=2, SRC_MEMORY_LAYOUT=True, DST_MEMORY_LAYOUT=True, REMAP_ENABLE=True)
+    )
+
+
+@pytest.mark.parametrize("part", [RemapSource.SRC_X, RemapSource.NO_WRITE], ids=["unwritten", "untouched"])
+def test_a_fill_writes_its_own_components_only(lab: Lab, part: RemapSource):
+    lab.copy(_remap(lab, lab.va + 4096, RemapSource.CONST_A, part))
+    lab.reads(lab.va)
+    lab.reads(lab.va + 8)
+    lab.told(lab.va + 4)
+
+
+def test_memory_written_by_uploads_semaphores_and_kernels_is_initialized(lab: Lab):
+    words = method(1, M.LINE_LENGTH_IN, 4, 1, lab.va >> 32, lab.va & 0xFFFF_FFFF)
+    words += method(1, M.LAUNCH_DMA, 0x41) + method(1, M.LOAD_INLINE_DATA, 5)
+    words += sem(lab.va + 64, 9) + lab.send("store", lab.va + 128)
+    lab.launcher.finish(words)
+    for at in (0, 64, 128):
+        lab.reads(lab.va + at)
+    lab.told(lab.va + 192)
+
+
+def test_memory_that_the_cpu_mapped_counts_as_written(lab: Lab):
+    lab.reads(lab.shown.va + 512)
+    lab.client.map_fd(lab.client.device, lab.handle, _SIZE, "/dev/nvidia0")
+    lab.reads(lab.va + 512)
+
+
+def test_two_mappings_of_one_memory_share_shadow_state(lab: Lab):
+    other = 0x31_0000_0000
+    lab.client.map_gpu(lab.handle, other, _SIZE)
+    lab.copy(copy_word(lab.shown.va, lab.va + 16))
+    lab.reads(other + 16)
+    lab.told(other + 32)
+
+
+def test_reallocated_memory_counts_as_uninitialized(lab: Lab):
+    lab.copy(copy_word(lab.shown.va, lab.va))
+    lab.client.uvm_call(UvmCommand.UVM_FREE, base=lab.va, length=_SIZE)
+    lab.client.free(lab.handle, lab.client.device)
+    _, va = lab.hidden(lab.va)
+    lab.told(va)

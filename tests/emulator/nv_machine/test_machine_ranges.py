@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAttributes
 from emulator.nv.machine import FindingKind
-from tests.emulator.nv_machine.client import MIB, Client, Ring, sem, wait_word
+from tests.emulator.nv_machine.client import MIB, Client, sem, wait_word
 from tests.emulator.nv_machine.refusals import invalid, refused
 
 BASE = 0x3_0000_0000
@@ -34,11 +33,6 @@ def pool(client: Client, base: int = BASE, length: int = 4096) -> None:
     one = (UvmGpuMappingAttributes(gpuUuid=client.uuid),)
     fields = {"base": base, "length": length, "perGpuAttributes": one, "gpuAttributesCount": 1}
     client.uvm_call(UvmCommand.UVM_ALLOC_SEMAPHORE_POOL, **fields)
-
-
-def unregister(client: Client, ring: Ring, **fields: Any) -> None:
-    values = {"gpuUuid": client.uuid, "hClient": client.root, "hChannel": ring.handle}
-    client.uvm_call(UvmCommand.UVM_UNREGISTER_CHANNEL, **(values | fields))
 
 
 def test_a_range_does_not_lie_where_uvm_is_mapped(up: Client) -> None:
@@ -113,9 +107,11 @@ def test_deinitialize_has_no_effect_of_its_own(up: Client) -> None:
     wait_word(memory, 0, 1, up)
 
 
-def test_unknown_commands_are_invalid_on_a_bare_machine_too(make: Make) -> None:
-    up = make(filtered=False).nodes()
-    invalid(errno.EINVAL, up.kernel.ioctl, up.uvm_fd, 1234, bytearray(32))
+@pytest.mark.parametrize("filtered", [True, False])
+def test_unknown_commands_are_invalid(make: Make, *, filtered: bool) -> None:
+    up = make(filtered=filtered).nodes()
+    for command in (74, 1234):
+        invalid(errno.EINVAL, up.kernel.ioctl, up.uvm_fd, command, bytearray(32))
 
 
 def test_a_copy_channels_window_is_ignored(up: Client) -> None:
@@ -134,9 +130,9 @@ def test_a_window_is_free_again_after_its_last_channel(make: Make, driver: str) 
     for ring in rings:
         up.compute_object(ring)
         up.register_channel(ring)
-    unregister(up, rings[0])
+    up.unregister(rings[0])
     refused(0x68, make_range, up, WINDOW, MIB)
-    unregister(up, rings[1])
+    up.unregister(rings[1])
     make_range(up, WINDOW, MIB)
 
 
@@ -150,9 +146,9 @@ def test_channels_of_a_group_have_their_buffers_where_the_first_put_them(up: Cli
     up.register_channel(rings[0], WINDOW)
     up.register_channel(rings[1], other, 4096)
     make_range(up, other, MIB)
-    unregister(up, rings[0])
+    up.unregister(rings[0])
     refused(0x68, make_range, up, WINDOW, MIB)
-    unregister(up, rings[1])
+    up.unregister(rings[1])
     make_range(up, WINDOW, MIB)
 
 
@@ -165,13 +161,13 @@ def test_a_window_is_shared_as_far_as_it_is_large_enough(up: Client) -> None:
     up.register_channel(rings[0], WINDOW, length)
     up.register_channel(rings[1], WINDOW, length)
     refused(0x1E, up.register_channel, rings[2], WINDOW, length)
-    unregister(up, rings[0])
+    up.unregister(rings[0])
     up.register_channel(rings[2], WINDOW, length)
 
 
 def test_an_unregistered_channel_does_not_run(up: Client) -> None:
     ring = up.compute_channel()
-    unregister(up, ring)
+    up.unregister(ring)
     ring.push(sem(up.memory(4096).va, 1))
     assert ring.wait_error() == RcCode.PBDMA_ERROR
     assert "not scheduled" in up.reports()[0]
@@ -180,9 +176,8 @@ def test_an_unregistered_channel_does_not_run(up: Client) -> None:
 def test_channels_go_with_the_registration_of_their_address_space(up: Client) -> None:
     ring = up.compute_channel()
     up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=up.uuid)
-    refused(0x21, unregister, up, ring)
-    fields = {"gpuUuid": up.uuid, "rmCtrlFd": up.ctl, "hClient": up.root, "hVaSpace": up.vaspace}
-    up.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
+    refused(0x21, up.unregister, ring)
+    up.register_space(up.vaspace)
     group = up.machine.channels[0].group
     schedule = Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE
     refused(0x40, up.control, group.handle, schedule, bEnable=True)
@@ -193,9 +188,9 @@ def test_channels_go_with_the_registration_of_their_address_space(up: Client) ->
 def test_channels_of_two_clients_may_have_one_handle(up: Client) -> None:
     """Handles belong to a client: unregistering one client's channel does not affect another's."""
     ring = up.compute_channel()
-    refused(0x21, unregister, up, ring, hClient=up.alloc(0, RmClass.NV01_ROOT_CLIENT))
-    refused(0x21, unregister, up, ring, hClient=5)
-    unregister(up, ring, gpuUuid=NvProcessorUuid(uuid=bytes(16)))  # the uuid of older branches is ignored
+    refused(0x21, up.unregister, ring, hClient=up.alloc(0, RmClass.NV01_ROOT_CLIENT))
+    refused(0x21, up.unregister, ring, hClient=5)
+    up.unregister(ring, gpuUuid=NvProcessorUuid(uuid=bytes(16)))  # the uuid of older branches is ignored
 
 
 def test_the_second_descriptor_is_kept_open_on_a_bare_machine(make: Make) -> None:
@@ -231,8 +226,7 @@ def test_two_descriptors_of_uvm_manage_addresses_of_their_own(up: Client) -> Non
     up.uvm_call(UvmCommand.UVM_INITIALIZE, fd=other)
     up.uvm_call(UvmCommand.UVM_CREATE_EXTERNAL_RANGE, fd=other, base=BASE, length=MIB)
     up.uvm_call(UvmCommand.UVM_REGISTER_GPU, fd=other, gpu_uuid=up.uuid, rmCtrlFd=-1)
-    fields = {"gpuUuid": up.uuid, "rmCtrlFd": up.ctl, "hClient": up.root, "hVaSpace": up.vaspace}
-    refused(0x26, up.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, fd=other, **fields)
+    refused(0x26, up.register_space, up.vaspace, fd=other)
 
 
 def test_a_gpu_is_registered_with_a_descriptor_of_the_frontend(make: Make) -> None:
@@ -287,9 +281,7 @@ def test_user_pages_cannot_be_mapped_by_the_kernel_and_should_lie_at_one_address
     handles = []
     for more in ({}, {"hRoot": 5}, {"hObjectNew": up.device}):
         params = rm.NVOS02_PARAMETERS(**(fields | {"limit": 4095} | more))
-        block = bytearray(kind(params=params, fd=-1).to_bytes())
-        up.escape(up.gpu, Escape.NV_ESC_RM_ALLOC_MEMORY, block)
-        out = kind.from_bytes(block).params
+        out = up.call(up.gpu, Escape.NV_ESC_RM_ALLOC_MEMORY, kind, params=params, fd=-1).params
         handles.append((out.hObjectNew, int(out.status)))
     assert [status for _, status in handles] == [0, 0x33, 0x33]
     refused(0x56, up.map_fd, up.device, handles[0][0], 4096, "/dev/nvidiactl")

@@ -16,7 +16,6 @@ from drivers.nv.layouts.fault import NvNotification, RcCode
 from drivers.nv.layouts.host import SemOperation
 from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
-from drivers.nv.layouts.uvm import UvmCommand
 from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Ring, method, sem, wait_word
 from tests.emulator.nv_machine.refusals import invalid, refused
@@ -72,8 +71,7 @@ def test_correct_teardown_orders_give_no_report(make: Make) -> None:
         group = up.machine.clients[up.root].objects[ring.handle].parent
         assert group is not None
         if not closing:
-            fields = {"gpuUuid": up.uuid, "hClient": up.root, "hChannel": ring.handle}
-            up.uvm_call(UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
+            up.unregister(ring)
             up.free(ring.handle, group.handle)
             up.free(group.handle, up.device)
             up.free(up.vaspace, up.device)
@@ -87,9 +85,8 @@ def test_a_channel_is_unregistered_before_it_is_freed(up: Client) -> None:
     ring = up.compute_channel()
     up.free(ring.handle, up.machine.channels[0].group.handle)
     assert "before UVM_UNREGISTER_CHANNEL" in up.reports()[0]
-    fields = {"gpuUuid": up.uuid, "hClient": up.root, "hChannel": ring.handle}
-    up.uvm_call(UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
-    refused(0x21, up.uvm_call, UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
+    up.unregister(ring)
+    refused(0x21, up.unregister, ring)
 
 
 @pytest.mark.parametrize("bound", ["bound", ""])
@@ -114,8 +111,7 @@ def test_an_engine_object_freed_with_work_left_is_reported(up: Client) -> None:
 
 def test_a_debugger_whose_object_is_freed_refuses_queries(up: Client) -> None:
     ring = up.compute_channel()
-    params = rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=up.root, hClass3dObject=up.engine_object)
-    debugger = up.alloc(up.device, RmClass.GT200_DEBUGGER, params)
+    debugger = up.debugger()
     read = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
     up.control(debugger, read, numSMsToRead=1)
     up.free(up.engine_object, ring.handle)
@@ -214,8 +210,7 @@ def test_an_error_while_its_siblings_wait_frees_them_all(up: Client) -> None:
 
 def test_as_many_sm_states_are_cleared_as_requested(up: Client) -> None:
     up.compute_channel()
-    params = rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=up.root, hClass3dObject=up.engine_object)
-    debugger = up.alloc(up.device, RmClass.GT200_DEBUGGER, params)
+    debugger = up.debugger()
     faults = up.machine.channels[0].run.faults
     clear = Control.NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES
     read = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
@@ -289,7 +284,7 @@ def test_a_prepared_mapping_is_dropped_with_its_memory(up: Client) -> None:
     cookie = up.cookie
     up.free(handle, up.device)
     invalid(errno.EINVAL, up.kernel.mmap, 4096, fd=fd)
-    refused(0x33, unmap, up, handle, cookie)
+    refused(0x33, up.unmap, handle, cookie)
 
 
 def test_a_mapping_survives_freeing_its_memory_object(up: Client) -> None:
@@ -301,22 +296,15 @@ def test_a_mapping_survives_freeing_its_memory_object(up: Client) -> None:
     assert up.reports() == []
 
 
-def unmap(client: Client, handle: int, cookie: int, **fields: Any) -> None:
-    values = {"hClient": client.root, "hDevice": client.device, "hMemory": handle, "pLinearAddress": cookie}
-    block = bytearray(rm.NVOS34_PARAMETERS(**(values | fields)).to_bytes())
-    client.escape(client.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY, block)
-    client._checked(int(rm.NVOS34_PARAMETERS.from_bytes(block).status))
-
-
 def test_unmapping_names_the_object_it_was_mapped_through(up: Client) -> None:
     one, cookie = up.memory(4096), up.cookie
     other = up.memory(4096)
-    refused(0x1F, unmap, up, other.handle, cookie)
-    refused(0x1F, unmap, up, one.handle, cookie, hDevice=up.subdevice)
-    refused(0x33, unmap, up, one.handle, cookie, hDevice=5)
-    refused(0x29, unmap, up, one.handle, cookie, flags=1)
-    unmap(up, one.handle, cookie)
-    refused(0x1F, unmap, up, one.handle, cookie)
+    refused(0x1F, up.unmap, other.handle, cookie)
+    refused(0x1F, up.unmap, one.handle, cookie, hDevice=up.subdevice)
+    refused(0x33, up.unmap, one.handle, cookie, hDevice=5)
+    refused(0x29, up.unmap, one.handle, cookie, flags=1)
+    up.unmap(one.handle, cookie)
+    refused(0x1F, up.unmap, one.handle, cookie)
 
 
 def test_a_descriptor_registered_with_another_client_takes_mappings_too(up: Client) -> None:
@@ -471,11 +459,3 @@ def test_every_branch_reports_the_order_of_sms(make: Make, driver: str) -> None:
 
 def test_a_device_needs_no_parameters(up: Client) -> None:
     assert up.alloc(up.root, RmClass.NV01_DEVICE_0)
-
-
-def test_the_doorbell_page_is_not_read_after_it_was_unmapped(up: Client) -> None:
-    from hcq.errors import UsageError
-
-    up.doorbell.close()
-    with pytest.raises(UsageError, match="unmapped"):
-        up.doorbell.read32(0x80)
