@@ -15,7 +15,6 @@ from emulator.ir.report import ReportKind
 from emulator.nv.ptx.module import load_ptx
 from emulator.nv.ptx.statements import PtxError
 from emulator.simt.engine import Settings
-from emulator.simt.work import LaunchOptions
 from hcq.config import config
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -147,15 +146,6 @@ def test_a_breakpoint_without_a_debugger_ends_the_kernel(bench: Any, out: Any):
     assert "brkpt" in fault.instruction
 
 
-def test_a_kernel_that_never_ends_is_stopped(bench: Any, out: Any):
-    for body in (
-        "L: bra L;",
-        "L: ld.volatile.global.u32 %r1, [%rd0]; setp.eq.u32 %p0, %r1, 0; @%p0 bra L; ret;",
-    ):
-        assert (
-            bench.run(kernel(body), "k", 3, 64, out, options=LaunchOptions(timeout_s=0.3)).fault.kind
-            is ReportKind.HANG
-        )
 
 
 def test_a_branch_index_outside_its_table(bench: Any, out: Any):

@@ -1,6 +1,6 @@
 """Whole PTX kernels on the emulator, also in a forked child of a process that ran kernels."""
 
-# ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -230,47 +230,6 @@ def test_dynamic_shared_memory_begins_where_the_static_ends(bench: Any):
         is None
     )
     assert out.tolist() == [32 + 128 + t for t in range(32)]
-
-
-ATOMS = {
-    "add.u32": lambda a, b: a + b,
-    "min.u32": min,
-    "max.u32": max,
-    "min.s32": None,
-    "and.b32": lambda a, b: a & b,
-    "or.b32": lambda a, b: a | b,
-    "xor.b32": lambda a, b: a ^ b,
-    "exch.b32": lambda a, b: b,
-    "inc.u32": lambda a, b: 0 if a >= b else a + 1,
-    "dec.u32": lambda a, b: b if a == 0 or a > b else a - 1,
-}
-
-
-@pytest.mark.parametrize("space", ["global", "shared"])
-@pytest.mark.parametrize("op", [o for o in ATOMS if ATOMS[o]])
-def test_atomics_happen_once_each_in_lane_order(bench: Any, op: Any, space: Any):
-    place = "%rd0+256" if space == "global" else "s"
-    body = f"""setp.eq.u32 %p0, %r2, 0; {"@%p0 ld.global.u32 %r9, [%rd0+256]; @%p0 st.shared.u32 [s], %r9; bar.sync 0;" if space == "shared" else ""}
-    mad.lo.u32 %r4, %r2, 2654435761, 12345; shr.u32 %r4, %r4, 20; atom.{space}.{op} %r5, [{place}], %r4; st.global.u32 [%rd1], %r5;
-    {"bar.sync 0; @%p0 ld.shared.u32 %r9, [s]; @%p0 st.global.u32 [%rd0+256], %r9;" if space == "shared" else ""} ret;"""
-    out = bench.new([0] * 64 + [77], "u4")
-    assert bench.run(kernel(body, before=".shared .align 4 .u32 s;"), "k", 1, 64, out).fault is None
-    value = 77
-    for t in range(64):
-        assert out[t] == value
-        value = ATOMS[op](value, (t * 2654435761 + 12345) % 2**32 >> 20) % 2**32
-    assert out[64] == value
-
-
-@pytest.mark.parametrize(("type_", "dtype"), [("f32", "f4"), ("f64", "f8"), ("f16x2", "f2")])
-def test_floating_atomics_add(bench: Any, type_: Any, dtype: Any):
-    bits = {"f32": 32, "f64": 64, "f16x2": 32}[type_]
-    value = {"f32": "0f3F000000", "f64": "0d3FE0000000000000", "f16x2": "0x38003C00"}[type_]
-    noftz = "noftz." if type_ == "f16x2" else ""
-    body = f"mov.b{bits} %{'rd' if bits == 64 else 'r'}9, {value}; red.global.add.{noftz}{type_} [%rd0], %{'rd' if bits == 64 else 'r'}9; ret;"
-    out = bench.new(np.zeros(4, dtype), dtype)
-    assert bench.run(kernel(body), "k", 2, 64, out).fault is None
-    assert out[:2].tolist() == ([128.0, 64.0] if type_ == "f16x2" else [64.0, 0.0])
 
 
 def test_threads_of_the_host_share_atomics(bench: Any):

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emulator.nv.test_ptx_mma import fragment
-
 
 def shuffled(mode: Any, lane: Any, b: Any, control: Any):
     clamp, segment = control & 31, control >> 8 & 31
@@ -149,78 +147,6 @@ def test_a_predicate_takes_part_in_a_warp_operation_as_a_branch_does(bench: Any)
     assert bench.apply(lines, "u4", a).tolist() == [28] * 8 + [5] * 24
 
 
-SHAPES = [
-    ("m16n8k16", "f16", "f32"),
-    ("m16n8k8", "f16", "f32"),
-    ("m16n8k16", "bf16", "f32"),
-    ("m16n8k16", "f16", "f16"),
-    ("m16n8k8", "tf32", "f32"),
-    ("m16n8k4", "tf32", "f32"),
-    ("m16n8k32", "s8", "s32"),
-    ("m16n8k16", "u8", "s32"),
-    ("m16n8k32", "e4m3", "f32"),
-    ("m8n8k4", "f64", "f64"),
-]
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize(("shape", "type_", "total"), SHAPES)
-def test_matrix_products(bench: Any, shape: Any, type_: Any, total: Any):
-    m, n, k = (int(x) for x in shape[1:].replace("n", " ").replace("k", " ").split())
-    rng = np.random.default_rng(1)
-    bits = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "f64": 64}[type_]
-    a, b = rng.integers(-4, 5, (m, k)), rng.integers(-4, 5, (n, k))
-    if type_ == "u8":
-        a, b = abs(a), abs(b)
-    c = rng.integers(-20, 20, (m, n))
-
-    def encode(v: Any) -> Any:
-        if type_ == "f16":
-            return v.astype("f2").view("u2")
-        if type_ in ("bf16", "tf32"):
-            raw = v.astype("f4").view("u4")
-            return raw >> 16 if type_ == "bf16" else raw
-        if type_ == "f64":
-            return v.astype("f8").view("u8")
-        if type_ == "e4m3":
-            table = {0: 0, 1: 0x38, 2: 0x40, 3: 0x44, 4: 0x48}
-            return np.array([[table[abs(int(x))] | (0x80 if x < 0 else 0) for x in row] for row in v])
-        return v.astype("i8").astype("u1")
-
-    wide = type_ == "f64"
-    af, bf = fragment(encode(a), bits), fragment(encode(b), bits)
-    words = "u8" if wide else "u4"
-    data = [bench.new(x.astype(words), words) for x in (af, bf)]
-    frag_c = np.zeros((32, m * n // 32))
-    for lane in range(32):
-        for i in range(m * n // 32):
-            frag_c[lane, i] = c[lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2]
-    out_type = {"f32": "f4", "f16": "f2", "s32": "i4", "f64": "f8"}[total]
-    cd = bench.new(frag_c.astype(out_type), out_type)
-    regs = cd.nbytes // 32 // (8 if wide else 4)
-    kind, w = ("rd", 8) if wide else ("r", 4)
-
-    def name(letter: Any, count: Any) -> Any:
-        return "{" + ", ".join(f"%{letter}{i}" for i in range(count)) + "}"
-
-    na, nb = af.shape[1], bf.shape[1]
-    bit = 64 if wide else 32
-    text = f""".version 8.4\n.target sm_90\n.address_size 64
-.visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c) {{ .reg .b{bit} %x<16>, %y<16>, %z<16>; .reg .b64 %q<4>; .reg .b32 %l;
-mov.u32 %l, %laneid; ld.param.u64 %q0, [a]; mad.wide.u32 %q0, %l, {w * na}, %q0; ld.param.u64 %q1, [b]; mad.wide.u32 %q1, %l, {w * nb}, %q1;
-ld.param.u64 %q2, [c]; mad.wide.u32 %q2, %l, {w * regs}, %q2;
-{" ".join(f"ld.global.b{bit} %x{i}, [%q0+{w * i}];" for i in range(na))} {" ".join(f"ld.global.b{bit} %y{i}, [%q1+{w * i}];" for i in range(nb))}
-{" ".join(f"ld.global.b{bit} %z{i}, [%q2+{w * i}];" for i in range(regs))}
-mma.sync.aligned.{shape}.row.col.{total}.{type_}.{type_}.{total} {name("z", regs)}, {name("x", na)}, {name("y", nb)}, {name("z", regs)};
-{" ".join(f"st.global.b{bit} [%q2+{w * i}], %z{i};" for i in range(regs))} ret; }}"""
-    del kind
-    assert bench.run(text, "k", 1, 32, *data, cd).fault is None
-    want = a @ b.T + c
-    for lane in range(32):
-        for i in range(m * n // 32):
-            assert cd[lane, i] == want[lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2]
-
-
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 REGS = ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>;\n"
 START = "mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [out]; mad.wide.u32 %rd1, %r0, 4, %rd0;\n"
@@ -251,14 +177,6 @@ F:  add.u32 %r5, %r3, %r4; cvt.u16.u32 %h1, %r5; mad.lo.u32 %r6, %r4, 2, %r2; st
         assert out[128 + lane] == low | high << 16
 
 
-@pytest.mark.parametrize("waits", [True, False])
-def test_asynchronous_copies_complete_at_their_wait(bench: Any, waits: Any):
-    body = f"""mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1; mov.u32 %r3, 5; st.shared.u32 [%r2], %r3; mad.wide.u32 %rd2, %r0, 16, %rd0;
-    cp.async.cg.shared.global [%r2], [%rd2+1024], 16; cp.async.commit_group; {"cp.async.wait_group 0;" if waits else ""}
-    ld.shared.u32 %r4, [%r2]; st.global.u32 [%rd1], %r4; ret;"""
-    out = bench.new(np.arange(600), "u4")
-    assert bench.run(kernel(body), "k", 1, 32, out).fault is None
-    assert out[:32].tolist() == ([256 + 4 * t for t in range(32)] if waits else [5] * 32)
 
 
 def test_copy_groups_complete_in_order_and_short_copies_fill_with_zeros(bench: Any):
@@ -271,15 +189,3 @@ def test_copy_groups_complete_in_order_and_short_copies_fill_with_zeros(bench: A
     assert out[:32].tolist() == [t + 9000 + 100000 * t for t in range(32)]
 
 
-def test_mbarriers_count_arrivals_and_change_phase(bench: Any):
-    body = """mov.u32 %r1, s; setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared.b64 [%r1], 64; bar.sync 0;
-    mad.lo.u32 %r2, %r0, 4, %r1; mov.u32 %r9, 0; mov.u32 %r10, 0;
-L:  add.u32 %r3, %r0, %r9; st.shared.u32 [%r2+16], %r3; mbarrier.arrive.shared.b64 %rd5, [%r1];
-W:  mbarrier.try_wait.shared.b64 %p1, [%r1], %rd5; @!%p1 bra W;
-    sub.u32 %r4, 63, %r0; mad.lo.u32 %r4, %r4, 4, %r1; ld.shared.u32 %r5, [%r4+16]; add.u32 %r10, %r10, %r5;
-    and.b32 %r7, %r9, 1; mbarrier.test_wait.parity.shared.b64 %p2, [%r1], %r7; selp.u32 %r8, 1000, 0, %p2; add.u32 %r10, %r10, %r8; bar.sync 0;
-    add.u32 %r9, %r9, 1; setp.lt.u32 %p3, %r9, 4; @%p3 bra L; st.global.u32 [%rd1], %r10; ret;"""
-    out = bench.new(np.zeros(64, "u4"), "u4")
-    done = bench.run(kernel(body), "k", 1, 64, out)
-    assert done.fault is None, done.fault
-    assert out.tolist() == [4 * (63 - t) + 6 + 4000 for t in range(64)]
