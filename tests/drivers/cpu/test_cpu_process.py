@@ -1,4 +1,4 @@
-"""The cpu device in its process: forks, the stack of kernels, how long the host spins before it sleeps."""
+"""The cpu device in its process: forks, stacks, spinning, and a fault that the neutral model observes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
+import hcq
 from drivers.cpu import layouts
 from drivers.cpu.cores import NO_CORE
 from drivers.cpu.driver import CpuDriver
@@ -22,16 +25,7 @@ from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import UsageError
 from hcq.pushbuffer import PushBuffer
 from tests.children import python
-from tests.drivers.cpu.rig import (
-    COMPUTE,
-    Box,
-    exec_,
-    finish,
-    rest,
-    send,
-    set_,
-    until,
-)
+from tests.drivers.cpu.rig import COMPUTE, Box, NoArguments, exec_, finish, rest, send, set_, until
 from tests.limits import HANG_S
 
 if TYPE_CHECKING:
@@ -206,3 +200,56 @@ def test_a_shared_dispatch_is_counted_while_it_runs(device: CpuDevice, kernels: 
     finish(device, box.va, 1)
     rest(ring)
     assert pool.shared == 0
+
+
+def test_fault_is_raised_by_the_wait_and_by_every_later_call() -> None:
+    device = hcq.open("cpu", validate=False)
+    pushbuffer = PushBuffer(64, NoArguments())
+    pushbuffer.words += (0x4D, *layouts.Nop.pack()[1:])
+    device.compute.ring.submit(pushbuffer)
+    point = device.compute.submit(device.compute.record(label="behind it"))
+    seen = []
+    for refused in (
+        lambda: point.wait(timeout_s=HANG_S),
+        lambda: device.alloc(4096),
+        lambda: device.compute.submit(device.compute.record()),
+        device.sync,
+    ):
+        with pytest.raises(
+            hcq.DeviceFault, match=r"(?s)bad packet.*unknown op 0x4d.*compute queue 0"
+        ) as caught:
+            refused()
+        seen.append(caught.value.report)
+    assert all(report is seen[0] for report in seen)
+    assert not point.done()
+    device.close()
+    with hcq.open("cpu", validate=False) as again:
+        again.compute.submit(again.compute.record()).wait(timeout_s=HANG_S)
+
+
+def bad_packet() -> PushBuffer:
+    pushbuffer = PushBuffer(64, NoArguments())
+    pushbuffer.words += (0x4D, *layouts.Nop.pack()[1:])
+    return pushbuffer
+
+
+def test_a_device_continues_after_a_bad_packet() -> None:
+    with hcq.open("cpu", validate=True) as device:
+        kept, source = device.alloc(1 << 20), device.alloc(1 << 20)
+        kept.host()[:] = b"k" * (1 << 20)
+        gate = device.signal(host_set=True)
+        held = device.copies[0].submit(device.copies[0].record().wait(gate, 1).copy(kept, source, 1 << 20))
+        for _ in range(3):
+            device.compute.ring.submit(bad_packet())
+            behind = device.compute.submit(device.compute.record())
+            with pytest.raises(hcq.DeviceFault, match="bad packet"):
+                behind.wait(timeout_s=HANG_S)
+            device.recover()
+            gate.value = 1
+            for queue in device.queues:
+                queue.submit(queue.record().fill(source, 5)).wait(timeout_s=HANG_S)
+            assert bytes(source.host()) == b"\5\0\0\0" * (1 << 18)
+            for lost in (held, behind):
+                with pytest.raises(hcq.DeviceFault, match="bad packet"):
+                    lost.wait(timeout_s=HANG_S)
+        assert bytes(kept.host()) == b"k" * (1 << 20), "what waited at the fault did not run afterwards"

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler.targets.nvptx import assembler
-from drivers.elf import Elf
-from drivers.kernel import view_at
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
-from drivers.nv.lines import LineTable
 from drivers.nv.memory import NvMemory
 from drivers.shared.memorymap import MemoryMap
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
-from hcq.errors import DeviceFault, FaultKind
+from hcq.errors import FaultKind
 from tests.limits import HANG_S
 from tests.support.nv.golden import sample
 from tests.support.nv.recorded import RecordedKernel, driver_of
@@ -88,20 +83,6 @@ def test_the_report_names_kernel_address_and_nearest_allocation():
         made.unload(program)
 
 
-PTX = """.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry storing(.param .u64 out, .param .u64 x, .param .u32 n)
-{
- .reg .b64 %rd<2>; .reg .b32 %r<2>;
- ld.param.u64 %rd1, [out];
- mov.u32 %r1, 7;
- st.global.u32 [%rd1], %r1;
- ret;
-}
-"""
-
-
 def faulting_at(image: KernelImage, offset: int) -> FaultReport:
     """Return the replies of a GPU with an SM that stopped at a byte of an image's code."""
     replies: list[dict[str, object]] = [{}, {}]
@@ -117,19 +98,6 @@ def faulting_at(image: KernelImage, offset: int) -> FaultReport:
         assert report is not None
         made.unload(program)
         return report
-
-
-@pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
-def test_the_report_names_the_ptx_line_of_the_program_counter():
-    code = assembler.assemble(PTX, "sm_90a")
-    table = LineTable.of(Elf(code), ".text.storing")
-    assert table is not None
-    (offset, *_) = table.offsets_of(9)
-    image = replace(sample("sm_90a", 90), name="storing", code=code)
-    report = faulting_at(image, offset)
-    assert report.kernel == "storing"
-    assert report.source == "at or just before line 9 of storing.ptx: st.global.u32 [%rd1], %r1;"
-    assert f"source: {report.source}" in str(report)
 
 
 def test_an_image_without_lines_has_a_report_without_one():
@@ -174,32 +142,6 @@ def test_recovery_gives_new_channels_and_keeps_memory():
         assert ring.reclaim() == ring.sequence
         zeroed = made.alloc(1 << 21, BufferSpec())
         made.free(zeroed)
-
-
-def test_waiting_on_a_faulted_device_raises_the_report():
-    kernel = RecordedKernel()
-    with contextlib.closing(Device(driver_of(kernel).open(0, None))) as made:
-        kernel.doorbells.stalled = True
-        point = made.compute.submit(made.compute.record().barrier())
-        kernel.post_error(109)
-        with pytest.raises(DeviceFault, match="context switch timeout"):
-            point.wait(timeout_s=HANG_S)
-
-
-def test_a_queue_that_reports_more_than_was_submitted_faults():
-    kernel = RecordedKernel()
-    with contextlib.closing(Device(driver_of(kernel).open(0, None))) as made:
-        kernel.doorbells.stalled = True
-        point = made.compute.submit(made.compute.record().barrier())
-        view_at(point.signal.va, 8).cast("Q")[0] = 0xFFFF_FFFF_0000_0001
-        with pytest.raises(
-            DeviceFault, match=r"compute 0 of nv:0 holds \d{20}, but the last value submitted is 1\b"
-        ):
-            point.wait(timeout_s=HANG_S)
-        kernel.doorbells.stalled = False
-        made.recover()
-        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=HANG_S)
-    assert kernel.held() == {}
 
 
 @pytest.mark.parametrize("by", [1, 0xFFFF_FFFF << 32])

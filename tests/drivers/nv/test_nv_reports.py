@@ -87,35 +87,6 @@ def test_a_missing_barrier_is_named_with_its_line_and_both_sides(device: hcq.Dev
 
 
 @needs_assembler
-def test_a_message_without_its_fence_is_reported(device: hcq.Device) -> None:
-    body = """mov.u32 %r5, %ctaid.x;
-setp.ne.u32 %p0, %r0, 0;
-@%p0 bra over;
-setp.eq.u32 %p1, %r5, 1;
-@%p1 bra poll;
-st.global.u32 [%rd0+64], 7;
-st.relaxed.gpu.global.u32 [%rd0], 1;
-bra over;
-poll:
-ld.relaxed.gpu.global.u32 %r3, [%rd0];
-setp.eq.u32 %p2, %r3, 0;
-@%p2 bra poll;
-ld.global.u32 %r4, [%rd0+64];
-st.global.u32 [%rd0+128], %r4;
-over:"""
-    fault = fault_of(device, body, groups=2, threads=32)
-    assert any("race" in report and "ld.global.u32" in report for report in fault.reports), fault.reports
-    assert fault.reports[0].splitlines()[0] in str(fault)
-
-
-@needs_assembler
-def test_a_read_of_uninitialized_memory_is_named(device: hcq.Device) -> None:
-    fault = fault_of(device, "ld.shared.u32 %r3, [%r2];\nst.global.u32 [%rd1], %r3;")
-    assert any("ld.shared.u32" in report for report in fault.reports), fault.reports
-    assert fault.reports[0].splitlines()[0] in str(fault)
-
-
-@needs_assembler
 def test_an_instruction_that_is_not_emulated_is_named(device: hcq.Device) -> None:
     fault = fault_of(device, "mov.u32 %r3, %pm0;\nst.global.u32 [%rd1], %r3;")
     assert any("%pm0" in report for report in fault.reports), fault.reports
