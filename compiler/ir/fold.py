@@ -367,31 +367,12 @@ def fold_ne(_dtype: DType, src: Sources) -> UOp | None:
 
 
 RULES: Final[dict[str, Callable[[DType, Sources], UOp | None]]] = {
-    Ops.ADD: fold_add,
-    Ops.SUB: fold_sub,
-    Ops.MUL: fold_mul,
-    Ops.DIV: fold_div,
-    Ops.FLOORDIV: fold_floordiv,
-    Ops.MOD: fold_mod,
-    Ops.POW: fold_pow,
-    Ops.MAX: fold_same,
-    Ops.MIN: fold_same,
-    Ops.AND: fold_and,
-    Ops.OR: fold_or,
-    Ops.XOR: fold_xor,
-    Ops.SHL: fold_shift,
-    Ops.SHR: fold_shift,
-    Ops.NEG: fold_neg,
-    Ops.NOT: fold_not,
-    Ops.ABS: fold_abs,
-    Ops.CAST: fold_cast,
-    Ops.BITCAST: fold_bitcast,
-    Ops.WHERE: fold_where,
-    Ops.WITHIN: fold_within,
-    Ops.LT: fold_lt,
-    Ops.EQ: fold_eq,
-    Ops.NE: fold_ne,
-}
+    Ops.ADD: fold_add, Ops.SUB: fold_sub, Ops.MUL: fold_mul, Ops.DIV: fold_div, Ops.FLOORDIV: fold_floordiv,
+    Ops.MOD: fold_mod, Ops.POW: fold_pow, Ops.MAX: fold_same, Ops.MIN: fold_same, Ops.AND: fold_and,
+    Ops.OR: fold_or, Ops.XOR: fold_xor, Ops.SHL: fold_shift, Ops.SHR: fold_shift, Ops.NEG: fold_neg,
+    Ops.NOT: fold_not, Ops.ABS: fold_abs, Ops.CAST: fold_cast, Ops.BITCAST: fold_bitcast,
+    Ops.WHERE: fold_where, Ops.WITHIN: fold_within, Ops.LT: fold_lt, Ops.EQ: fold_eq, Ops.NE: fold_ne,
+}  # fmt: skip
 
 
 def identity(op: str, dtype: DType) -> UOp:

@@ -148,18 +148,11 @@ def analyse(ast: UOp) -> KernelShape:
     for s in ast.src:
         outputs.update(dict.fromkeys(free[s]))
     return KernelShape(
-        ast,
-        free,
-        by_number(outputs),
-        list(families.values()),
-        [access(n, free) for n in outside if n.op is Ops.LOAD],
-        [access(s, free) for s in ast.src],
-        sum([weight(n.op) for n in outside]),
-        _by_ranges(outside, free),
-        bool(reads & writes),
-        masks,
+        ast, free, by_number(outputs), list(families.values()),
+        [access(n, free) for n in outside if n.op is Ops.LOAD], [access(s, free) for s in ast.src],
+        sum([weight(n.op) for n in outside]), _by_ranges(outside, free), bool(reads & writes), masks,
         _widest(ast, values, free),
-    )
+    )  # fmt: skip
 
 
 def _widest(ast: UOp, values: list[UOp], free: Mapping[UOp, frozenset[UOp]]) -> int:

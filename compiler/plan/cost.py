@@ -95,39 +95,17 @@ class Costs:
 
 
 HOST = Costs(
-    chains=16,
-    short_row_chains=2,
-    nan_max_steps=3.0,
-    most_rounds=8,
-    stream_start_cycles=0.3,
-    extra_stream_cycles=0.9,
-    page_miss_factor=10.0,
-    lane_sum_latency=8.0,
-    lane_sum_per_result=8.0,
-    l2_bytes_per_cycle=48.0,
-    l2_bytes_per_cycle_strided=32.0,
-    loop_cycles=1.0,
-    block_cycles=4.0,
-    block_cycles_without_sums=0.15,
-    masked_tail_cycles=2.5,
-)
+    chains=16, short_row_chains=2, nan_max_steps=3.0, most_rounds=8, stream_start_cycles=0.3,
+    extra_stream_cycles=0.9, page_miss_factor=10.0, lane_sum_latency=8.0, lane_sum_per_result=8.0,
+    l2_bytes_per_cycle=48.0, l2_bytes_per_cycle_strided=32.0, loop_cycles=1.0, block_cycles=4.0,
+    block_cycles_without_sums=0.15, masked_tail_cycles=2.5,
+)  # fmt: skip
 DEVICE = Costs(
-    chains=8,
-    short_row_chains=8,
-    nan_max_steps=1.0,
-    most_rounds=1 << 30,
-    stream_start_cycles=3.0,
-    extra_stream_cycles=0.0,
-    page_miss_factor=1.0,
-    lane_sum_latency=24.0,
-    lane_sum_per_result=4.0,
-    l2_bytes_per_cycle=0.0,
-    l2_bytes_per_cycle_strided=0.0,
-    loop_cycles=4.0,
-    block_cycles=2.0,
-    block_cycles_without_sums=2.0,
-    masked_tail_cycles=0.0,
-)
+    chains=8, short_row_chains=8, nan_max_steps=1.0, most_rounds=1 << 30, stream_start_cycles=3.0,
+    extra_stream_cycles=0.0, page_miss_factor=1.0, lane_sum_latency=24.0, lane_sum_per_result=4.0,
+    l2_bytes_per_cycle=0.0, l2_bytes_per_cycle_strided=0.0, loop_cycles=4.0, block_cycles=2.0,
+    block_cycles_without_sums=2.0, masked_tail_cycles=0.0,
+)  # fmt: skip
 """Estimates; not measured on a GPU."""
 
 

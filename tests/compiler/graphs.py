@@ -187,15 +187,9 @@ class Program:
         ]
         if rank:
             steps += [
-                self.permute,
-                self.expand,
-                self.pad,
-                self.shrink,
-                self.flip,
-                self.reduce,
-                self.reduce,
+                self.permute, self.expand, self.pad, self.shrink, self.flip, self.reduce, self.reduce,
                 self.window,
-            ]
+            ]  # fmt: skip
             steps += [self.rows, self.gather, self.matmul]
         return self.choose.choice(steps)(x)
 

@@ -121,29 +121,18 @@ def with_facts(**changed: object):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda _: b"",
-        lambda _: b"\n",
-        lambda payload: b"[1, 2]\n" + facts_of(payload)[1],
-        lambda payload: b"\xff" + payload,
-        lambda payload: b"[" * 100_000 + payload,
-        lambda payload: b"{}\n" + facts_of(payload)[1],
-        lambda payload: payload.partition(b"\n")[0],
-        lambda payload: payload[:-1],
-        with_facts(more=1),
-        with_facts(name=None),
-        with_facts(kernarg_size=-8),
-        with_facts(kernarg_size=8),
-        with_facts(max_threads=True),
-        with_facts(groups=[1, 1]),
-        with_facts(threads=[1, 1, "1"]),
-        with_facts(groups=[0, 1, 1]),
-        with_facts(args=[["b0", "PLACE", 0, 8, "rw"]]),
-        with_facts(args=[["b0", "POINTER", 0, 8]]),
+        lambda _: b"", lambda _: b"\n", lambda payload: b"[1, 2]\n" + facts_of(payload)[1],
+        lambda payload: b"\xff" + payload, lambda payload: b"[" * 100_000 + payload,
+        lambda payload: b"{}\n" + facts_of(payload)[1], lambda payload: payload.partition(b"\n")[0],
+        lambda payload: payload[:-1], with_facts(more=1), with_facts(name=None), with_facts(kernarg_size=-8),
+        with_facts(kernarg_size=8), with_facts(max_threads=True), with_facts(groups=[1, 1]),
+        with_facts(threads=[1, 1, "1"]), with_facts(groups=[0, 1, 1]),
+        with_facts(args=[["b0", "PLACE", 0, 8, "rw"]]), with_facts(args=[["b0", "POINTER", 0, 8]]),
         with_facts(args=[["b0", "POINTER", 4, 8, "rw"]]),
         with_facts(args=[["b0", "POINTER", 0, 8, "rw"], ["b1", "POINTER", 0, 8, "r"]]),
         with_facts(arch="another"),
     ],
-)
+)  # fmt: skip
 def test_a_sound_entry_that_is_no_kernel_is_compiled_again(folder, change):
     first = compile_kernel(add_number(9.0), ARCH)
     store = Store(folder)

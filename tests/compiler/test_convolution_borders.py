@@ -42,17 +42,13 @@ def without_border(ast: UOp, arch: str = ARCH, *, groups: int = 0) -> list[tuple
 @pytest.mark.parametrize(
     "shape",
     [
-        Convolution(3, 8, 10, 32, 3, padding=2),
-        Convolution(2, 7, 20, 40, 5, padding=4),
-        Convolution(1, 16, 7, 48, 3, padding=1),
-        Convolution(2, 12, 13, 33, 3, stride=2, padding=1),
-        Convolution(2, 8, 9, 16, 4, padding=3),
-        Convolution(1, 20, 28, 16, 3, padding=1),
-        Convolution(2, 16, 4, 64, 3, padding=1),
-        Convolution(2, 16, 11, 24, 5, stride=3, padding=3),
+        Convolution(3, 8, 10, 32, 3, padding=2), Convolution(2, 7, 20, 40, 5, padding=4),
+        Convolution(1, 16, 7, 48, 3, padding=1), Convolution(2, 12, 13, 33, 3, stride=2, padding=1),
+        Convolution(2, 8, 9, 16, 4, padding=3), Convolution(1, 20, 28, 16, 3, padding=1),
+        Convolution(2, 16, 4, 64, 3, padding=1), Convolution(2, 16, 11, 24, 5, stride=3, padding=3),
         Convolution(2, 33, 2, 64, 3, padding=1),
     ],
-)
+)  # fmt: skip
 def test_results_without_products_with_the_border(shape: Convolution, arch: str) -> None:
     plans = without_border(shape.ast(), arch)
     if shape.out <= (28 if target_of(arch).registers > 16 else 12):

@@ -41,34 +41,19 @@ B = load(3, dtypes.bool)
 @pytest.mark.parametrize(
     ("op", "src", "want"),
     [
-        (Ops.ADD, (X, f(-0.0)), X),
-        (Ops.ADD, (N, i(0)), N),
-        (Ops.SUB, (X, f(0.0)), X),
-        (Ops.SUB, (N, N), i(0)),
-        (Ops.MUL, (X, f(1)), X),
-        (Ops.MUL, (f(1), X), X),
-        (Ops.MUL, (X, f(-1)), uop(Ops.NEG, F32, (X,))),
-        (Ops.MUL, (N, i(0)), i(0)),
-        (Ops.DIV, (X, f(1)), X),
-        (Ops.DIV, (X, f(4)), uop(Ops.MUL, F32, (X, f(0.25)))),
-        (Ops.FLOORDIV, (N, i(1)), N),
-        (Ops.MOD, (N, i(1)), i(0)),
-        (Ops.MAX, (X, X), X),
-        (Ops.AND, (B, TRUE), B),
-        (Ops.AND, (B, FALSE), FALSE),
-        (Ops.OR, (B, FALSE), B),
-        (Ops.OR, (TRUE, B), TRUE),
-        (Ops.XOR, (B, TRUE), uop(Ops.NOT, dtypes.bool, (B,))),
-        (Ops.SHL, (N, i(0)), N),
-        (Ops.NEG, (uop(Ops.NEG, F32, (X,)),), X),
-        (Ops.NOT, (uop(Ops.NOT, dtypes.bool, (B,)),), B),
-        (Ops.WHERE, (B, X, X), X),
-        (Ops.WHERE, (TRUE, X, Y), X),
-        (Ops.WHERE, (FALSE, X, Y), Y),
+        (Ops.ADD, (X, f(-0.0)), X), (Ops.ADD, (N, i(0)), N), (Ops.SUB, (X, f(0.0)), X),
+        (Ops.SUB, (N, N), i(0)), (Ops.MUL, (X, f(1)), X), (Ops.MUL, (f(1), X), X),
+        (Ops.MUL, (X, f(-1)), uop(Ops.NEG, F32, (X,))), (Ops.MUL, (N, i(0)), i(0)), (Ops.DIV, (X, f(1)), X),
+        (Ops.DIV, (X, f(4)), uop(Ops.MUL, F32, (X, f(0.25)))), (Ops.FLOORDIV, (N, i(1)), N),
+        (Ops.MOD, (N, i(1)), i(0)), (Ops.MAX, (X, X), X), (Ops.AND, (B, TRUE), B),
+        (Ops.AND, (B, FALSE), FALSE), (Ops.OR, (B, FALSE), B), (Ops.OR, (TRUE, B), TRUE),
+        (Ops.XOR, (B, TRUE), uop(Ops.NOT, dtypes.bool, (B,))), (Ops.SHL, (N, i(0)), N),
+        (Ops.NEG, (uop(Ops.NEG, F32, (X,)),), X), (Ops.NOT, (uop(Ops.NOT, dtypes.bool, (B,)),), B),
+        (Ops.WHERE, (B, X, X), X), (Ops.WHERE, (TRUE, X, Y), X), (Ops.WHERE, (FALSE, X, Y), Y),
         (Ops.WHERE, (uop(Ops.NOT, dtypes.bool, (B,)), X, Y), uop(Ops.WHERE, F32, (B, Y, X))),
         (Ops.EQ, (N, N), TRUE),
     ],
-)
+)  # fmt: skip
 def test_a_rule_fires(op: str, src: tuple[UOp, ...], want: UOp) -> None:
     dtype = dtypes.bool if op in COMPARE else want.dtype
     assert same(fold.alu(op, dtype, src), want)
@@ -83,15 +68,10 @@ def same(a: UOp, b: UOp) -> bool:
 @pytest.mark.parametrize(
     ("op", "src"),
     [
-        (Ops.ADD, (X, f(0.0))),
-        (Ops.SUB, (X, f(-0.0))),
-        (Ops.SUB, (X, X)),
-        (Ops.MUL, (X, f(0))),
-        (Ops.DIV, (X, f(3))),
-        (Ops.DIV, (X, X)),
-        (Ops.EQ, (X, X)),
+        (Ops.ADD, (X, f(0.0))), (Ops.SUB, (X, f(-0.0))), (Ops.SUB, (X, X)), (Ops.MUL, (X, f(0))),
+        (Ops.DIV, (X, f(3))), (Ops.DIV, (X, X)), (Ops.EQ, (X, X)),
     ],
-)
+)  # fmt: skip
 def test_inexact_casts_are_not_folded(op: str, src: tuple[UOp, ...]) -> None:
     dtype = dtypes.bool if op in COMPARE else src[0].dtype
     assert fold.alu(op, dtype, src) is uop(op, dtype, src)

@@ -29,8 +29,7 @@ V = Variable("v", 0, 5)
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
-        (lambda: g.reshape(X, (6, 4)), (6, 4)),
-        (lambda: g.permute(X, (2, 0, 1)), (4, 2, 3)),
+        (lambda: g.reshape(X, (6, 4)), (6, 4)), (lambda: g.permute(X, (2, 0, 1)), (4, 2, 3)),
         (lambda: g.expand(g.reshape(X, (2, 1, 3, 4)), (2, 5, 3, 4)), (2, 5, 3, 4)),
         (lambda: g.pad(X, ((1, 2), (0, 0), (0, 3))), (5, 3, 7)),
         (lambda: g.shrink(X, ((0, 1), (1, 3), (2, 2))), (1, 2, 0)),
@@ -38,10 +37,9 @@ V = Variable("v", 0, 5)
         (lambda: g.flip(X, (0, 2)), (2, 3, 4)),
         (lambda: g.window(X, (1, 2), (2, 2), (1, 2), (1, 1)), (2, 2, 2, 2, 2)),
         (lambda: g.reduce(X, Ops.ADD, (0, 2)), (3,)),
-        (lambda: g.gather(X, g.iota((5, 6), 0), 1), (2, 5, 6, 4)),
-        (lambda: g.contiguous(X), (2, 3, 4)),
+        (lambda: g.gather(X, g.iota((5, 6), 0), 1), (2, 5, 6, 4)), (lambda: g.contiguous(X), (2, 3, 4)),
     ],
-)
+)  # fmt: skip
 def test_shapes_are_inferred(build: Callable[[], UOp], shape: tuple[int, ...]) -> None:
     assert build().shape == shape
 
@@ -77,8 +75,7 @@ def test_a_comparison_is_bool() -> None:
         (lambda: g.binary(Ops.ADD, X, g.reshape(X, (24,))), r"\(2, 3, 4\) and \(24,\)"),
         (lambda: g.binary(Ops.MOD, X, X), "MOD of PARAM float32.*integer"),
         (lambda: g.unary(Ops.SQRT, g.cast(X, dtypes.int32)), "wanted a float"),
-        (lambda: g.where(X, X, X), "must be bool"),
-        (lambda: g.gather(X, X, 0), "must be int32 or int64"),
+        (lambda: g.where(X, X, X), "must be bool"), (lambda: g.gather(X, X, 0), "must be int32 or int64"),
         (lambda: g.bitcast(X, dtypes.int16), "one itemsize"),
         (lambda: g.assign(g.unary(Ops.NEG, X), X), "must be a PARAM, saw NEG"),
         (lambda: g.assign(X, g.reduce(X, Ops.ADD, (0,))), "must be equal"),
@@ -86,7 +83,7 @@ def test_a_comparison_is_bool() -> None:
         (lambda: const(1.5, dtypes.int32), "expected an integer"),
         (lambda: g.unary(Ops.NEG, V), "index nodes take"),
     ],
-)
+)  # fmt: skip
 def test_mismatched_shapes_are_refused_with_a_message(build: Callable[[], UOp], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         build()
@@ -124,16 +121,11 @@ def test_an_operation_is_compared_by_identity_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "want"),
     [
-        ("bool", "int8", "int8"),
-        ("int8", "uint8", "int16"),
-        ("int64", "uint8", "int64"),
-        ("uint64", "int8", "float64"),
-        ("int64", "float16", "float16"),
-        ("float16", "bfloat16", "float32"),
-        ("float16", "float64", "float64"),
-        ("uint8", "uint32", "uint32"),
+        ("bool", "int8", "int8"), ("int8", "uint8", "int16"), ("int64", "uint8", "int64"),
+        ("uint64", "int8", "float64"), ("int64", "float16", "float16"), ("float16", "bfloat16", "float32"),
+        ("float16", "float64", "float64"), ("uint8", "uint32", "uint32"),
     ],
-)
+)  # fmt: skip
 def test_promotion(a: str, b: str, want: str) -> None:
     one, two = getattr(dtypes, a), getattr(dtypes, b)
     assert promote(one, two).name == promote(two, one).name == want

@@ -46,8 +46,7 @@ def convolution() -> UOp:
     [
         (matrix_product(64, 48, 32), "matmul_64x48x32"),
         (graph.reduce(graph.binary("MUL", param(0, 100), param(1, 100)), "ADD", (0,)), "dot_100"),
-        (softmax(64, 100), "softmax_64x100"),
-        (convolution(), "conv_6x6x3x3"),
+        (softmax(64, 100), "softmax_64x100"), (convolution(), "conv_6x6x3x3"),
         (graph.reduce(param(0, 32, 10, 7), "ADD", (2,)), "sum_(32x10|320)_of_7"),
         (graph.reduce(param(0, 32, 10), "MAX", (1,)), "max_32_of_10"),
         (graph.unary("NEG", param(0, 4096)), "neg_4096"),
@@ -56,7 +55,7 @@ def convolution() -> UOp:
         (graph.permute(param(0, 16, 8), (1, 0)), "copy_8x16"),
         (graph.contiguous(graph.full(0, (10,), dtypes.float32)), "fill_10"),
     ],
-)
+)  # fmt: skip
 def test_a_kernel_is_named_by_its_role_and_sizes(output: UOp, name: str):
     assert re.fullmatch(f"{name}_[0-9a-f]{{6}}", _name(output))
 

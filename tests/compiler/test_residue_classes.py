@@ -97,15 +97,11 @@ def test_dilation_that_shares_a_factor_with_the_stride_is_not_split() -> None:
 @pytest.mark.parametrize(
     "sizes",
     [
-        (4, 32, 32, 28, 3, 2, 1, 1),
-        (3, 16, 24, 27, 3, 3, 0, 1),
-        (2, 16, 16, 23, 5, 2, 2, 1),
-        (2, 16, 40, 16, 1, 2, 0, 1),
-        (2, 16, 16, 31, 3, 2, 3, 3),
-        (1, 3, 32, 33, 7, 2, 3, 1),
+        (4, 32, 32, 28, 3, 2, 1, 1), (3, 16, 24, 27, 3, 3, 0, 1), (2, 16, 16, 23, 5, 2, 2, 1),
+        (2, 16, 40, 16, 1, 2, 0, 1), (2, 16, 16, 31, 3, 2, 3, 3), (1, 3, 32, 33, 7, 2, 3, 1),
     ],
     ids=["3x3", "stride-3", "5x5", "1x1-with-empty-parts", "dilated", "one-picture"],
-)
+)  # fmt: skip
 def test_gradient_with_stride_against_float64(sizes) -> None:
     pictures, filters, upper = operands(sizes)
     got = gradient(Tensor(pictures).realize(), Tensor(filters).realize(), Tensor(upper).realize(), sizes)

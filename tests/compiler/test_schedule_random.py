@@ -56,17 +56,10 @@ def run_program(seed: int) -> None:
     choose = random.Random(seed)
     dtype = dtypes.int64 if seed % 5 == 0 else dtypes.float64
     program = Program(choose, length=choose.choice((3, 10, 25, 60)), assigns=seed % 3 == 0, dtype=dtype)
-    limits = choose.choice(
-        (
-            FusionLimits(),
-            FusionLimits(),
-            FusionLimits(buffers=4),
-            FusionLimits(nodes=4),
-            FusionLimits(row=3, few_rows_row=3),
-            FusionLimits(split=4),
-            FusionLimits(chains=True, rows=1),
-        )
-    )
+    limits = choose.choice((
+        FusionLimits(), FusionLimits(), FusionLimits(buffers=4), FusionLimits(nodes=4),
+        FusionLimits(row=3, few_rows_row=3), FusionLimits(split=4), FusionLimits(chains=True, rows=1),
+    ))  # fmt: skip
     agrees(program.outputs(), seed, limits)
 
 

@@ -64,14 +64,10 @@ def exact(x: np.ndarray, w: np.ndarray, padding: int) -> np.ndarray:
 @pytest.mark.parametrize(
     "sizes",
     [
-        (1, 16, 16, 16, 1),
-        (2, 16, 28, 20, 1),
-        (1, 16, 30, 16, 0),
-        (3, 17, 18, 16, 2),
-        (2, 32, 8, 16, 1),
+        (1, 16, 16, 16, 1), (2, 16, 28, 20, 1), (1, 16, 30, 16, 0), (3, 17, 18, 16, 2), (2, 32, 8, 16, 1),
         (1, 16, 56, 18, 1),
     ],
-)
+)  # fmt: skip
 def test_results_are_those_of_the_sums(arch, sizes) -> None:
     count, channels, height, filters, padding = sizes
     case = Convolution(count, channels, height, filters, 3, padding=padding)
