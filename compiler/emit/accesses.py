@@ -73,9 +73,9 @@ class Memory:
         self.b = e.b
         self.index = e.index
         e.handlers[Ops.LOAD] = self.load
-        self.ahead = {a.load: a.distance for a in e.plan.ahead}
+        self.ahead = {a.load: a for a in e.plan.ahead}
         self.fetched: set[tuple[UOp, Line, int]] = set()
-        """Load, the variable part of its index, and line of 64 bytes after that, which are prefetched."""
+        """Buffer, the variable part of its index, and line of 64 bytes after that, which are prefetched."""
         self.written = {node.src[0].arg for node in e.free if node.op is Ops.STORE}
         """Buffers that the kernel also writes. Other threads may change elements that a mask excludes."""
 
@@ -102,13 +102,14 @@ class Memory:
             return
         place, kind = self.index.place(node.src[1]), storage_type(node.src[0].dtype)
         if lines:
-            line = node, place.base, place.offset * kind.itemsize // LINE
+            line = node.src[0], place.base, place.offset * kind.itemsize // LINE
             if place.vector is not None or place.stride != 1 or line in self.fetched:
                 return
             self.fetched.add(line)
         address = self.index.address(self.index.buffer(node.src[0].arg), place, kind)
-        later = self.b.offset(address, self.b.index(self.ahead[node]), kind)
-        self.b.line("prefetch", POINTER, 1, (later,))
+        ahead = self.ahead[node]
+        later = self.b.offset(address, self.b.index(ahead.distance), kind)
+        self.b.line("prefetch", POINTER, 1, (later,), 3 if ahead.near else 2)
 
     def stored(self, node: UOp) -> Line:
         """Return the register of a LOAD at the current position, of the type in memory."""

@@ -77,6 +77,8 @@ class Builder:
         if value.lanes == lanes:
             return value
         assert value.lanes == 1, "only a single value can be spread"
+        if lanes >= 8 and (value.op, value.arg) == ("convert", "fpext"):
+            return self.convert("fpext", self.splat(value.src[0], lanes), value.dtype)
         if value.op != "const":
             return self.line("splat", value.dtype, lanes, (value,))
         found = self.spread.get((value, lanes))

@@ -200,7 +200,6 @@ def _access(line: Line) -> str:
     return "" if pointer.dtype is POINTER and pointer.lanes == 1 else f"{pointer} is not an address"
 
 
-
 def _conversion(line: Line) -> str:
     (x,) = line.src
     if line.arg == "bitcast":
@@ -270,7 +269,7 @@ SIGNATURES: dict[str, tuple[int, Kind, Rule | None, str]] = {
     "store": (2, "effect", _access, "pointer, value; arg: None, 'stream', or 'aligned' to the vector"),
     "store_masked": (3, "effect", _access, "pointer, value, mask"),
     "scatter": (4, "effect", _access, "pointer, index vector, value, mask"),
-    "prefetch": (1, "effect", _access, "pointer"),
+    "prefetch": (1, "effect", _access, "pointer; arg: 3 to the first-level cache, 2 to the second"),
     "token": (0, "effect", None, "a source of loads of scratch memory that stay after the stores before it"),
     "barrier": (0, "effect", None, "waits for all threads of the workgroup; the token of loads after it"),
     "exp2": (1, "value", None, "2 to the power, to 2 ulp, by an instruction; subnormal results may be 0"),

@@ -260,11 +260,13 @@ class ScratchRow:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A LOAD together with which a later vector of its buffer is prefetched to the caches."""
+    """A LOAD together with which a later vector of its buffer is prefetched to the second-level cache."""
 
     load: UOp
     distance: int
     """Elements from the loaded vector to the prefetched one."""
+    near: bool = False
+    """Whether to the first-level cache."""
 
 
 @dataclass(frozen=True, slots=True)

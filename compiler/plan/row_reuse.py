@@ -68,6 +68,12 @@ LEAST_BYTES = 2048
 so many from the first caches than one line from memory."""
 STREAMED = 4
 """A matrix of more than so many first-level caches is fetched ahead where it is read once."""
+STREAM_BYTES = 16 << 10
+"""Bytes that a matrix which is read once is fetched ahead at least: they are read in the time of memory."""
+NEAR_BYTES = 8 << 10
+"""The same of one stream."""
+CHAIN_BYTES = 32
+"""Bytes of a matrix for each addition from which on one chain of them is as fast as memory."""
 CACHE_PART = 4
 """A row and the one after it take at most this part of the second-level cache."""
 
@@ -98,25 +104,50 @@ def find_ahead(kernel: KernelShape, model: Model, split: RangeSplit, plan: LoopN
 def _of_products(kernel: KernelShape, model: Model, split: RangeSplit, outer: Axis) -> tuple[Ahead, ...]:
     """Return the loads of a matrix that is read once beside a vector, such as that of a decoded token.
 
-    Several rows are read at once, each with its own arithmetic, so few lines are on their way from memory.
+    Each row has its own arithmetic, so few lines are on their way from memory.
     """
     found = []
     for family in kernel.families:
-        along, whole = model.inner(family, split).vector, {outer.range, *family.ranges}
-        shared = any(outer.range not in load.free for load in family.loads)
-        for load in family.loads if shared and along is not None else ():
+        along = model.inner(family, split).vector
+        loads = matrices(family, model) if outer.range in family.free and along is not None else []
+        for load in loads:
             terms, _ = symbolic.terms_of(load.index)
-            if any(a.op is not Ops.RANGE for a in terms) or load.masked or load.free != whole:
+            row, size = terms[outer.range], load.itemsize
+            block = row * outer.block * size
+            if terms.get(along or outer.range) != 1 or not 0 < block * CACHE_PART <= model.target.l2_bytes:
                 continue
-            rows, size = terms[outer.range] * outer.block, load.itemsize
-            near = 0 < rows * size * CACHE_PART <= model.target.l2_bytes
-            if (
-                near
-                and terms.get(along or outer.range) == 1
-                and load.nbytes > STREAMED * model.target.l1_bytes
-            ):
-                found.append(Ahead(load.node, rows * -(-LEAST_BYTES // (rows * size))))
+            stream = outer.block == 1 and is_stream(family, model)
+            distance = NEAR_BYTES // size if stream else row * outer.block * -(-STREAM_BYTES // block)
+            found.append(Ahead(load.node, distance, near=distance * size <= model.target.l1_bytes))
     return tuple(found)
+
+
+def matrices(family: Family, model: Model) -> list[KernelAccess]:
+    """Return the loads of a large matrix that is read once, beside a vector that all its rows share."""
+    if len(family.free) != 1 or all(family.free <= load.free for load in family.loads):
+        return []
+    whole, large = family.free | family.ranges, STREAMED * model.target.l1_bytes
+    return [
+        load
+        for load in family.loads
+        if load.free == whole
+        and not load.masked
+        and load.nbytes > large
+        and all(a.op is Ops.RANGE for a in symbolic.terms_of(load.index)[0])
+    ]
+
+
+def is_stream(family: Family, model: Model) -> bool:
+    """Return whether such a matrix is best read row after row, a stream that prefetchers follow.
+
+    Each row loads the whole vector again, which must stay in the first-level cache. A sum over two ranges is
+    one chain of additions, each of which must take enough bytes; its rows must be long.
+    """
+    taken, cache = model.width * sum([x.itemsize for x in matrices(family, model)]), model.target.l1_bytes
+    if model.threaded or not taken or (len(family.ranges) > 1 and taken < CHAIN_BYTES):
+        return False
+    vectors = sum([load.nbytes for load in family.loads if not family.free <= load.free])
+    return (0 if len(family.ranges) == 1 else cache / 4) <= vectors <= cache * 3 / 4
 
 
 def _loops(

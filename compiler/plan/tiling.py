@@ -22,7 +22,7 @@ from compiler.plan import column_sums
 from compiler.plan.choice import SplitChoice
 from compiler.plan.cost import Model, RangeSplit, picks
 from compiler.plan.proposal import GROUP_NS, GROUPS_PER_CORE, divided
-from compiler.plan.row_reuse import find_ahead, find_rows
+from compiler.plan.row_reuse import find_ahead, find_rows, is_stream
 from compiler.plan.thread_vectors import widened
 from hcq.errors import CompileError
 
@@ -145,15 +145,9 @@ def _plan(
     steps = _steps(model, split, axes, nanoseconds, choice, streamed=streamed)
     threads = model.width if model.threaded else 1
     plan = LoopNest(
-        axes,
-        steps,
-        reductions,
-        () if model.threaded else find_rows(kernel, split),
-        threads,
-        target.warp,
-        streamed=streamed,
-        nanoseconds=nanoseconds,
-    )
+        axes, steps, reductions, () if model.threaded else find_rows(kernel, split), threads, target.warp,
+        streamed=streamed, nanoseconds=nanoseconds,
+    )  # fmt: skip
     if model.threaded:
         return widened(kernel, plan, target)
     if pieces is None or plan.rows:
@@ -235,6 +229,8 @@ def _tiles(model: Model, main: Family | None, base: RangeSplit, *, kept: bool) -
     """
     kernel, v = model.kernel, base.vector
     out: list[RangeSplit] = []
+    if v is None and main is not None and is_stream(main, model):
+        return out
     reuse = (
         []
         if main is None

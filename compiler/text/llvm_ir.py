@@ -229,7 +229,7 @@ def _table(t: Text, line: Line) -> None:
 
 def _prefetch(t: Text, line: Line) -> None:
     pointer = line.src[0]
-    arguments = [t.typed(pointer), "i32 0", "i32 2", "i32 1"]
+    arguments = [t.typed(pointer), "i32 0", f"i32 {line.arg}", "i32 1"]
     t.lines.append("  " + t.intrinsic("void", f"llvm.prefetch.p{t.space(pointer)}", arguments))
 
 
