@@ -100,9 +100,12 @@ class GradScaler:
         self.unscaled: dict[int, Tensor] = {}
         """id of an optimiser whose gradients `unscale_` has divided -> whether all are finite."""
 
-    def scale(self, outputs: Tensor) -> Tensor:
-        """Return the loss times the scale, in float32; the loss itself if not enabled."""
-        return outputs.cast("float32") * self.scale_.reshape(()) if self.enabled else outputs
+    def scale(self, outputs: Any) -> Any:
+        """Return a loss, or each of a list, times the scale, in at least float32; as it is if not enabled."""
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)([self.scale(loss) for loss in outputs])
+        kind = "float64" if outputs.dtype is dtypes.float64 else "float32"
+        return outputs.cast(kind) * self.scale_.reshape(()).cast(kind) if self.enabled else outputs
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimiser by the scale before its step, so that they can be clipped.
@@ -119,7 +122,8 @@ class GradScaler:
         inverse = 1 / self.scale_
         finite: Tensor | None = None
         for p, g in optimizer.with_gradients():
-            divided = g.cast("float32") * inverse.reshape(())
+            kind = "float64" if g.dtype is dtypes.float64 else "float32"
+            divided = g.cast(kind) * inverse.reshape(()).cast(kind)
             renew_gradient(p, divided.cast(p.dtype), shared=shares_gradient(p))
             all_finite = divided.isfinite().all()
             finite = all_finite if finite is None else finite & all_finite
@@ -207,6 +211,18 @@ class GradScaler:
     def get_growth_interval(self) -> int:
         """Return the number of steps after which the scale grows."""
         return self.interval
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Set what `get_growth_factor` returns."""
+        self.growth = new_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Set what `get_backoff_factor` returns."""
+        self.backoff = new_factor
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Set what `get_growth_interval` returns."""
+        self.interval = new_interval
 
     def is_enabled(self) -> bool:
         """Return whether the scaler does anything."""

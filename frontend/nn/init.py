@@ -18,6 +18,7 @@ from typing import Any, Literal
 from frontend.arguments import checks
 from frontend.arguments.aliases import answer_module
 from frontend.arguments.conversion import number
+from frontend.arguments.settings import number_within
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -177,6 +178,18 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return tensor.assign(found.cast(tensor.dtype)).realize()
 
 
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Assign normal numbers to a matrix, and 0 to the share `sparsity` of the rows of each column.
+
+    Raises `UsageError` unless it is a matrix, and for a share outside 0..1.
+    """
+    if tensor.ndim != 2:
+        raise UsageError(f"sparse_: wanted a matrix, saw the shape {tensor.shape}")
+    rows = math.ceil(number_within("sparse_, sparsity", sparsity, 0.0, 1.0 + 1e-9) * tensor.shape[0])
+    kept = Tensor.rand(*tensor.shape, device=tensor.device).argsort(0).argsort(0) >= rows
+    return tensor.assign((normal_(tensor, 0.0, std) * kept).cast(tensor.dtype)).realize()
+
+
 def _drawing(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a function that draws its numbers from PyTorch's argument `generator`, if it is given."""
 
@@ -189,6 +202,6 @@ def _drawing(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 _KINDS = [k + n for k in ("", "xavier_", "kaiming_") for n in ("uniform_", "normal_")]
-for _name in ("trunc_normal_", "orthogonal_", *_KINDS):
+for _name in ("trunc_normal_", "orthogonal_", "sparse_", *_KINDS):
     globals()[_name] = _drawing(globals()[_name])
 answer_module(globals(), __name__)

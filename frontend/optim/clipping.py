@@ -30,23 +30,48 @@ def clip_grad_norm_(
     with `error_if_nonfinite` the norm is read, and one that is not finite raises `UsageError`. So does a
     negative max_norm; `UsageTypeError` for no tensors.
     """
-    del foreach
     every = _with_gradients(parameters)
-    most = max_norm if max_norm == math.inf else number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
-    shared = [shares_gradient(t) for t in every]
+    number_within("clip_grad_norm_, max_norm", min(max_norm, 1e300), 0.0)
+    grads = [t.grad for t in every if t.grad is not None]
+    total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
+    clip_grads_with_norm_(every, max_norm, total)
+    return total
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    foreach: bool | None = None,  # noqa: FBT001, ARG001 - as above; without effect
+) -> Tensor:
+    """Return the norm of all elements of tensors, 0 for none.
+
+    With `error_if_nonfinite` it is read, and one that is not finite raises `UsageError`.
+    """
+    every = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not every:
         return Tensor(0.0)
-    norms = [t.grad.detach().norm(norm_type).reshape(1) for t in every if t.grad is not None]
-    total = Tensor.cat(norms).norm(norm_type)
+    p = float(norm_type)
+    total = Tensor.cat([t.detach().norm(p).reshape(1) for t in every]).norm(p)
     if flag(error_if_nonfinite, "clip_grad_norm_, error_if_nonfinite"):
         refuse("clip_grad_norm_ with error_if_nonfinite inside a captured function: replays would not check")
         if not math.isfinite(total.item()):
             raise UsageError(f"clip_grad_norm_: the norm of the gradients is {total.item()}")
-    scale = (most / (total + 1e-6)).minimum(1.0)
-    for t, is_shared in zip(every, shared, strict=True):
-        if t.grad is not None:
-            renew_gradient(t, t.grad.detach() * scale.cast(t.dtype), shared=is_shared)
     return total
+
+
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,  # noqa: FBT001, ARG001 - the field's signature; without effect
+) -> None:
+    """Scale gradients by max_norm / total_norm if it is below 1. Raises `UsageTypeError` for no tensors."""
+    scale = (max_norm / (total_norm + 1e-6)).minimum(1.0)
+    for t in _with_gradients(parameters):
+        if t.grad is not None:
+            shared = shares_gradient(t)
+            renew_gradient(t, t.grad.detach() * scale.cast(t.dtype), shared=shared)
 
 
 def clip_grad_value_(

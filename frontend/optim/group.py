@@ -156,6 +156,8 @@ class Group(MutableMapping[str, Any]):
         if name == "initial_lr":
             self.initial = float(value)
             return
+        if name == "params":
+            raise UsageError(f"{self.kind}: the parameters of a group are fixed; use add_param_group()")
         if name not in self.rules and not _misspelt(name, self.rules):
             self.more[name] = value
             return

@@ -14,7 +14,12 @@ from frontend.later import later
 from frontend.nn.parameter import Parameter
 from frontend.nn.state.models import HOOKS, TRANSIENT
 from frontend.nn.utils import parametrizations, parametrize, rnn
-from frontend.optim.clipping import clip_grad_norm_, clip_grad_value_
+from frontend.optim.clipping import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+)  # fmt: skip
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -22,9 +27,9 @@ if TYPE_CHECKING:
     from frontend.nn.module import Module
 
 __all__ = [
-    "clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "parametrizations", "parametrize",
-    "remove_spectral_norm", "remove_weight_norm", "rnn", "spectral_norm", "vector_to_parameters",
-    "weight_norm",
+    "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
+    "parametrizations", "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init",
+    "spectral_norm", "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
 _norms = later("frontend.torch.parametrizations")
@@ -48,6 +53,11 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         p.assign(vec[at : at + p.numel()].reshape(p.shape).cast(p.dtype))
         at += p.numel()
     Tensor.realize(*every)
+
+
+def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Module:
+    """Return a module; its first values are those of its class, and not to be used. Raises as the class."""
+    return module_cls(*args, **kwargs)
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
