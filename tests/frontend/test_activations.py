@@ -144,28 +144,6 @@ def test_losses_of_small_integers_do_not_overflow():
         assert getattr(Tensor(ones), name)(Tensor(ones)).item() == pytest.approx(want)
 
 
-def test_the_gradient_of_an_independent_result_is_zero():
-    x = Tensor([1.5, -2.0])
-    for y in (
-        x.floor(),
-        x.ceil(),
-        x.round(),
-        x.trunc(),
-        x.sign(),
-        x // 2,
-        2 // x,
-        x.div(2, rounding_mode="trunc"),
-    ):
-        assert y.sum().gradient(x)[0].tolist() == [0.0, 0.0]
-
-
-def test_parts_of_no_elements_have_gradients_of_no_elements():
-    x, y = Tensor([[1.0, 2.0]]), Tensor(np.zeros((0, 2), np.float32))
-    gx, gy = (x.cat(y) * 3).sum().gradient(x, y)
-    assert gx.tolist() == [[3.0, 3.0]]
-    assert gy.shape == (0, 2)
-
-
 def test_logsumexp_of_integers_is_that_of_floats():
     x = np.array([[1, 2, 3], [100, 127, -128]], np.int8)
     want = Tensor(x.astype(np.float32)).logsumexp(1).tolist()

@@ -85,13 +85,6 @@ def test_remainders_of_large_quotients_are_exact():
     assert (Tensor([5.0, -5.0]) % math.inf).tolist() == [5.0, math.inf]
 
 
-def test_gradient_of_a_remainder_is_the_floored_quotient():
-    x, y = Tensor([5.0, -5.0, 1.0, -5.0]), Tensor([3.0, 3.0, 0.1, -3.0])
-    dx, dy = (x % y).sum().gradient(x, y)
-    assert dx.tolist() == [1, 1, 1, 1]
-    assert dy.tolist() == [-1, 2, -9, -1]
-
-
 def test_a_selection_is_written_as_in_pytorch_too():
     x = Tensor([1.0, 5.0])
     assert x.where(x > 2, 0.0).tolist() == (x > 2).where(x, 0.0).tolist() == [0.0, 5.0]

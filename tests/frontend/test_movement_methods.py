@@ -84,11 +84,6 @@ def test_non_tensors_are_not_concatenated(join: Any):
         join(Tensor([1]), [2])
 
 
-def test_windows():
-    got = Tensor(V).windows(0, 3, 2)
-    same(got, np.lib.stride_tricks.sliding_window_view(V, 3)[::2])
-
-
 KEYS: list[Any] = [
     0,
     -1,
