@@ -271,8 +271,10 @@ _frexp_exponents()
 def ldexp(t: IsaTranslator, a: IrValue, exponent: IrValue) -> IrValue:
     """Return a * 2^exponent, rounded once; `exponent` is a signed integer of 16 or 32 bits."""
     c = t.c
+    if bits_of(a.type) == 16:  # LLVM 22 compiles llvm.ldexp of vectors of half wrongly for AVX-512 without FP16
+        return c.cast("fptrunc", ldexp(t, c.cast("fpext", a, "float"), exponent), "half")
     wide = c.resize(exponent, 32, signed=True)
-    name = {16: "f16", 32: "f32", 64: "f64"}[bits_of(a.type)]
+    name = {32: "f32", 64: "f64"}[bits_of(a.type)]
     return c.call(f"llvm.ldexp.v{t.lanes}{name}.v{t.lanes}i32", a.type, a, wide)
 
 
