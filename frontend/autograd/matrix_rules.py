@@ -20,9 +20,10 @@ from typing import Any, Final
 
 from frontend.evaluation.base import TensorBase
 from frontend.evaluation.constants import coordinate
+from frontend.ops import decompositions
 from frontend.ops.arithmetic import div
 from frontend.ops.elementwise import add, eq, mul, neg, sub, where
-from frontend.ops.linalg import matmul, symmetric
+from frontend.ops.linalg import matmul, symmetric, triu
 from frontend.ops.movement import transpose, unsqueeze
 from frontend.ops.reductions import sum as total
 from frontend.ops.splitting import part
@@ -121,6 +122,19 @@ def pseudoinverse(g: TensorBase, p: TensorBase, a: TensorBase, upper: bool) -> T
     return add(found, sub(pk, _product(pk, p, a)))
 
 
-RULES: Final[dict[str, Callable[..., Any]]] = {
-    f.__name__: f for f in (singular_values, singular_vectors, eigenvalues, eigenvectors, pseudoinverse)
-}
+def triangular(g: TensorBase, out: TensorBase, a: TensorBase, b: TensorBase, upper: bool) -> Gradients:
+    """X with a X = b, a upper triangular: -triu(B X.T) with B = a.T⁻¹ g, and B."""
+    of_b = decompositions.triangular_solve(_transposed(a), g, upper=False)
+    return neg(triu(matmul(of_b, _transposed(out)))), of_b
+
+
+def solution(g: TensorBase, out: TensorBase, a: TensorBase, b: TensorBase, upper: bool) -> Gradients:
+    """X with a X = b: -B X.T with B = a.T⁻¹ g, and B."""
+    of_b = decompositions.solution(_transposed(a), g)
+    return neg(matmul(of_b, _transposed(out))), of_b
+
+
+_RULES: Final = (
+    singular_values, singular_vectors, eigenvalues, eigenvectors, pseudoinverse, solution, triangular,
+)  # fmt: skip
+RULES: Final[dict[str, Callable[..., Any]]] = {f.__name__: f for f in _RULES}

@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
-from frontend.arguments.checks import Axes, axes_of, whole
+from frontend.arguments.checks import Axes, axes_of, broadcast, whole
 from frontend.arguments.conversion import converting
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import (
@@ -44,7 +44,7 @@ from frontend.ops.gather_scatter import gather
 from frontend.ops.linalg import diagonal, matmul, symmetric, tril, triu
 from frontend.ops.movement import expand, reshape, squeeze, transpose, unsqueeze
 from frontend.ops.products import power_of
-from frontend.ops.singular import refuse_indefinite, refuse_singular
+from frontend.ops.singular import refuse_indefinite, refuse_singular, stepped
 from frontend.ops.sorting import sort
 from frontend.ops.splitting import cat, part
 from hcq.errors import UsageError
@@ -190,30 +190,46 @@ def qr(self: T, mode: str = "reduced") -> Factors[T]:
     return Factors(q, r)
 
 
-@composite
 def _back_substituted(self: T, right: T) -> T:
-    """Return x with self @ x = right, for upper triangular matrices."""
-    n = self.expr.shape[-1]
-    rank, wide = len(self.expr.shape), len(right.expr.shape)
-    rows: list[T] = []
-    for i in range(n - 1, -1, -1):
-        row = part(self, rank - 2, i, i + 1)
-        value = part(right, wide - 2, i, i + 1)
-        if rows:
-            value = sub(value, matmul(part(row, rank - 1, i + 1, n), cat(*rows[::-1], axis=-2)))
-        rows.append(div(value, part(row, rank - 1, i, i + 1)))
-    return cat(*rows[::-1], axis=-2) if rows else right
+    """Return x with self @ x = right, for upper triangular matrices, whose other triangle is not read."""
+    a, b = _of_one_batch(self, right, "triangular_solve")
+    both = stopped(cat(a, b, axis=-1))
+    return _with_rule(_substituted(both), a, b, rule="triangular")
 
 
-@composite
+def _substituted(both: T) -> T:
+    """Return x with a @ x = b, of upper triangles a (n, n) with b beside them."""
+    n = both.expr.shape[-2]
+    rank, end = len(both.expr.shape), both.expr.shape[-1]
+    a, b = part(both, rank - 1, 0, n), part(both, rank - 1, n, end)
+    found = stepped(cat(triu(a), b, axis=-1), _with_last_row, n, (both,), n)
+    return stopped(part(found, rank - 1, n, end))
+
+
+@method
+def _with_last_row(self: T, n: int) -> T:
+    """Return an upper triangle with the values beside it, after the value of the last row is found.
+
+    Rows and columns of the triangle, and the values, then move on by one place, the last to the front.
+    """
+    rank, end = len(self.expr.shape), self.expr.shape[-1]
+    a, b = part(self, rank - 1, 0, n), part(self, rank - 1, n, end)
+    column = _column(a, n - 1)
+    found = div(part(b, rank - 2, n - 1, n), part(column, rank - 2, n - 1, n))
+    rest = sub(b, where(eq(column, 0.0), 0.0, mul(column, found)))
+    a = cat(column, part(a, rank - 1, 0, n - 1), axis=-1)
+    above = cat(part(a, rank - 2, 0, n - 1), part(rest, rank - 2, 0, n - 1), axis=-1)
+    row = cat(part(a, rank - 2, n - 1, n), found, axis=-1)
+    return apply(Ops.CONTIGUOUS, None, cat(row, above, axis=-2))
+
+
+@converting
 def triangular_solve(self: T, right: T, *, upper: bool = True) -> T:
     """Return x with self @ x = right, for triangular matrices self, whose other triangle is not read."""
     check_matrices(self, "triangular_solve", square=True)
     if upper:
         return _back_substituted(self, right)
-    n = self.expr.shape[-1]
-    turned = self if not n else _flipped(_flipped(self, -1), -2)
-    return _flipped(_back_substituted(turned, _flipped(right, -2)), -2)
+    return _flipped(_back_substituted(_flipped(_flipped(self, -1), -2), _flipped(right, -2)), -2)
 
 
 def _flipped(x: T, axis: int) -> T:
@@ -225,22 +241,69 @@ def solve(self: T, right: T) -> T:
 
     Raises `LinAlgError` for a singular matrix, as `inverse` does; `UsageError` for another number of rows.
     """
-    found = solution(self, right)
-    refuse_singular(self, "solve")
+    found, pivots = solved(self, right)
+    refuse_singular(self, pivots, "solve")
     return found
 
 
-@composite
 def solution(self: T, right: T) -> T:
     """Return `solve` without a check for singular matrices, whose results have infinities or NaN."""
+    return solved(self, right)[0]
+
+
+@converting
+def solved(self: T, right: T) -> tuple[T, T]:
+    """Return x with self @ x = right, and the pivots of Gaussian elimination, whose rows are exchanged."""
     check_matrices(self, "solve", square=True)
     vector = len(right.expr.shape) == 1
     b = unsqueeze(right, -1) if vector else right
-    if b.expr.shape[-2:-1] != self.expr.shape[-1:]:
-        raise UsageError(f"solve: wanted {self.expr.shape[-1]} rows on the right, saw {right.expr.shape}")
-    q, r = qr(self)
-    found = _back_substituted(r, matmul(transpose(q, -1, -2), b))
-    return squeeze(found, -1) if vector else found
+    n = self.expr.shape[-1]
+    if b.expr.shape[-2:-1] != (n,):
+        raise UsageError(f"solve: wanted {n} rows on the right, saw {right.expr.shape}")
+    a, b = _of_one_batch(self, b, "solve")
+    rank = len(a.expr.shape)
+    x = stepped(_with_done(stopped(cat(a, b, axis=-1))), _eliminated, n, (self, right), n)
+    x = part(x, rank - 1, 0, n + b.expr.shape[-1])
+    pivots = diagonal(part(x, rank - 1, 0, n), 0, -2, -1)
+    found = _with_rule(_substituted(x), a, b, rule="solution")
+    return squeeze(found, -1) if vector else found, pivots
+
+
+def _of_one_batch(a: T, b: T, what: str) -> tuple[T, T]:
+    """Return matrices with the batch axes of both."""
+    batch = broadcast((a.expr.shape[:-2], b.expr.shape[:-2]), what)
+    return expand(a, (*batch, *a.expr.shape[-2:])), expand(b, (*batch, *b.expr.shape[-2:]))
+
+
+@method
+def _with_done(self: T) -> T:
+    """Return matrices with a further column of zeros: no row is done."""
+    return cat(self, constant(self, 0.0, self.expr.dtype, (*self.expr.shape[:-1], 1)), axis=-1)
+
+
+@method
+def _eliminated(self: T, n: int) -> T:
+    """Return matrices of n rows and columns, and the values beside them, after one step of elimination.
+
+    The row with the greatest element of the first column moves behind the others and is done, which the last
+    column says; its multiples are taken from those that are not done. The first column moves behind the
+    other n - 1. After n steps the columns have their order again, the rows are those of the upper triangle,
+    and what is below it is to be ignored.
+    """
+    rank, end = len(self.expr.shape), self.expr.shape[-1] - 1
+    x, done = part(self, rank - 1, 0, end), _column(self, end)
+    column = _column(x, 0)
+    place = coordinate(column, column.expr.shape, rank - 2)
+    sizes = where(eq(done, 0.0), absolute(column), -1.0)
+    chosen = eq(place, reductions.argmax(sizes, rank - 2, keepdim=True))
+    row = reductions.sum(where(chosen, x, 0.0), -2, keepdim=True)
+    pivot = _column(row, 0)
+    by = div(column, where(eq(pivot, 0.0), 1.0, pivot))
+    rest = sub(x, where(eq(done, 0.0), mul(by, row), 0.0))
+    rest = cat(part(rest, rank - 1, 1, n), column, part(rest, rank - 1, n, end), done, axis=-1)
+    row = cat(part(row, rank - 1, 1, n), pivot, part(row, rank - 1, n, end), number_like(pivot, 1.0), axis=-1)
+    rest = where(chosen, part(rest, rank - 2, 0, 1), rest)
+    return apply(Ops.CONTIGUOUS, None, cat(part(rest, rank - 2, 1, n), row, axis=-2))
 
 
 def inverse(self: T) -> T:
@@ -249,17 +312,17 @@ def inverse(self: T) -> T:
     Raises `LinAlgError` for a singular matrix; the values are read to find out (`singular`). Inside captured
     and traced functions and in a gradient they cannot be read, and the result has infinities or NaN.
     """
-    found = inverted(self)
-    refuse_singular(self, "inverse")
+    check_matrices(self, "inverse", square=True)
+    found, pivots = solved(self, unit_of(self, self.expr.shape[-1]))
+    refuse_singular(self, pivots, "inverse")
     return found
 
 
-@method
+@converting
 def inverted(self: T) -> T:
     """Return `inverse` without its check."""
     check_matrices(self, "inverse", square=True)
-    q, r = qr(self)
-    return _back_substituted(r, transpose(q, -1, -2))
+    return solution(self, unit_of(self, self.expr.shape[-1]))
 
 
 def cholesky(self: T, upper: bool = False) -> T:
@@ -317,49 +380,50 @@ def cholesky_inverse(self: T, upper: bool = False) -> T:
     return cholesky_solve(unit_of(self, self.expr.shape[-1]), self, upper)
 
 
-def _rounds(n: int) -> list[tuple[list[int], list[int]]]:
-    """Return all pairs of 0..n-1, n even, as n - 1 rounds (firsts, seconds) of disjoint pairs."""
-    ring = list(range(1, n))
-    found = []
-    for _ in range(n - 1):
-        row = [0, *ring]
-        found.append((row[: n // 2], row[n // 2 :][::-1]))
-        ring = [ring[-1], *ring[:-1]]
-    return found
+@method
+def _beside_unit(self: T) -> T:
+    """Return self above a unit matrix, with a column of zeros more where the number of columns is odd."""
+    n = self.expr.shape[-1]
+    x = cat(self, unit_of(self, n), axis=-2)
+    return cat(x, mul(_column(x, 0), 0.0), axis=-1) if n % 2 else x
 
 
 @method
-def _rotated(self: T) -> T:
-    """Return self @ V above V, where V is orthogonal and the columns of self @ V are orthogonal (Jacobi)."""
-    *_, m, n = self.expr.shape
-    even = n + n % 2
-    x = cat(self, unit_of(self, n), axis=-2)
-    if even != n:
-        x = cat(x, mul(_column(x, 0), 0.0), axis=-1)
-    rank = len(x.expr.shape)
-    for _ in range(max(6, 2 * math.ceil(math.log2(max(2, n))) + 3)):
-        for left, right in _rounds(even):
-            x = apply(Ops.CONTIGUOUS, None, _round(x, m, rank, left, right))
-    return part(x, rank - 1, 0, n) if even != n else x
+def _turned(self: T, m: int) -> T:
+    """Return the columns after one round of Jacobi rotations, in the order of the next round.
 
-
-def _round(x: T, m: int, rank: int, left: list[int], right: list[int]) -> T:
-    order = [*left, *right]
-    h = len(left)
-    both = cat(*[_column(x, i) for i in order], axis=-1)
-    a, b = part(both, rank - 1, 0, h), part(both, rank - 1, h, 2 * h)
+    Column i of the left half and column i of the right one are a pair: a rotation makes their first m rows
+    orthogonal. The first column stays, and the others move on by one place of a ring that runs along the left
+    half and back along the right one, so that n - 1 rounds of n columns have all pairs, and the first order.
+    """
+    rank, h = len(self.expr.shape), self.expr.shape[-1] // 2
+    a, b = part(self, rank - 1, 0, h), part(self, rank - 1, h, 2 * h)
     up, vp = part(a, rank - 2, 0, m), part(b, rank - 2, 0, m)
     alpha, beta = (reductions.sum(mul(t, t), -2, keepdim=True) for t in (up, vp))
     gamma = reductions.sum(mul(up, vp), -2, keepdim=True)
     still = eq(gamma, 0.0)
     zeta = div(sub(beta, alpha), mul(where(still, 1.0, gamma), 2.0))
     t = div(where(lt(zeta, 0.0), -1.0, 1.0), add(absolute(zeta), sqrt(add(mul(zeta, zeta), 1.0))))
-    t = where(still, 0.0, convert(t, x.expr.dtype))
+    t = where(still, 0.0, convert(t, self.expr.dtype))
     c = div(number_like(t, 1.0), sqrt(add(mul(t, t), 1.0)))
     s = mul(c, t)
-    turned = cat(sub(mul(a, c), mul(b, s)), add(mul(a, s), mul(b, c)), axis=-1)
-    back = [order.index(i) for i in range(len(order))]
-    return cat(*[_column(turned, i) for i in back], axis=-1)
+    left, right = sub(mul(a, c), mul(b, s)), add(mul(a, s), mul(b, c))
+    if h > 1:
+        first, rest, last = (part(left, rank - 1, *ends) for ends in ((0, 1), (1, h - 1), (h - 1, h)))
+        right, moved = cat(part(right, rank - 1, 1, h), last, axis=-1), _column(right, 0)
+        left = cat(first, moved, rest, axis=-1)
+    return apply(Ops.CONTIGUOUS, None, cat(left, right, axis=-1))
+
+
+def _rotated(self: T) -> T:
+    """Return self @ V above V, where V is orthogonal and the columns of self @ V are orthogonal (Jacobi).
+
+    The number of rounds is that of six or more sweeps over all pairs, and depends on n alone.
+    """
+    *_, m, n = self.expr.shape
+    rounds = max(6, 2 * math.ceil(math.log2(max(2, n))) + 3) * (n + n % 2 - 1) if n else 0
+    x = stepped(_beside_unit(self), _turned, rounds, (self,), m)
+    return part(x, len(x.expr.shape) - 1, 0, n) if n % 2 else x
 
 
 @converting
@@ -378,7 +442,7 @@ def svd(self: T, some: bool = True) -> Singular[T]:
         return Singular(found.V, found.S, found.U)
     rank = len(self.expr.shape)
     size = reductions.fold(Ops.MAX, absolute(self), (rank - 2, rank - 1), keepdim=True)
-    both = stopped(_rotated(div(self, _power_below(size))))
+    both = stopped(_rotated(stopped(div(self, _power_below(size)))))
     work, v = part(both, rank - 2, 0, m), part(both, rank - 2, m, m + n)
     size, order = sort(sqrt(reductions.sum(mul(work, work), -2)), -1, True)
     at = unsqueeze(order, -2)

@@ -8,34 +8,32 @@ Not here: the decompositions (`decompositions`). Next: `linalg`, products of mat
 
 from __future__ import annotations
 
-from compiler.dtype import dtypes
-from compiler.ir.ops import Ops
+from typing import TYPE_CHECKING
+
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import constant, coordinate
 from frontend.evaluation.history import realize_for_reading
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
+from frontend.evaluation.realize import realize_one
 from frontend.evaluation.storage import Leaf
-from frontend.evaluation.trace import apply, method
-from frontend.ops.arithmetic import div
-from frontend.ops.elementwise import eq, gt, lt, mul, sub, where
-from frontend.ops.functions import abs as absolute
+from frontend.evaluation.trace import method
+from frontend.ops.elementwise import eq, gt
 from frontend.ops.linalg import diagonal
 from frontend.ops.reductions import all as every
 from frontend.ops.reductions import any as some
-from frontend.ops.reductions import argmax
-from frontend.ops.reductions import sum as total
-from frontend.ops.splitting import part
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class LinAlgError(UsageError):
     """A matrix is singular, or not positive definite, where a function needs one that is."""
 
 
-def refuse_singular(x: TensorBase, what: str) -> None:
-    """Raise `LinAlgError` if a matrix of x is singular: a pivot is 0, rows being exchanged as LAPACK does."""
-    if _is_readable(x) and _has_zero_pivot(x).item():
+def refuse_singular(x: TensorBase, pivots: TensorBase, what: str) -> None:
+    """Raise `LinAlgError` if a pivot of the Gaussian elimination of matrices x is 0."""
+    if _is_readable(pivots) and some(eq(pivots, 0.0)).item():
         raise LinAlgError(f"{what}: wanted regular matrices, saw a singular one in {described(x)}")
 
 
@@ -55,25 +53,20 @@ def _is_readable(x: TensorBase) -> bool:
     return True
 
 
+def stepped(x: T, step: Callable[..., T], count: int, sources: Sequence[TensorBase], *settings: int) -> T:
+    """Return x after `count` times `step(x, *settings)`, a method without gradients with a result in memory.
+
+    Each step is computed before the next is stated, by the same kernels, unless values cannot be read. x is
+    made of the sources, which are computed first.
+    """
+    readable = all(_is_readable(source) for source in sources)
+    for _ in range(count):
+        x = step(x, *settings)
+        if readable:
+            realize_one(x)
+    return x
+
+
 @method
 def _is_positive(self: T) -> T:
     return every(gt(diagonal(self, 0, -2, -1), 0.0))
-
-
-@method
-def _has_zero_pivot(self: T) -> T:
-    """Return whether a pivot is 0 in Gaussian elimination; a column's greatest element is its pivot."""
-    x, n, rank = self, self.expr.shape[-1], len(self.expr.shape)
-    zero = constant(self, False, dtypes.bool, ())
-    for i in range(n):
-        place = coordinate(x, (*x.expr.shape[:-1], 1), rank - 2)
-        column = part(x, rank - 1, i, i + 1)
-        chosen = eq(place, argmax(where(lt(place, i), -1.0, absolute(column)), rank - 2, keepdim=True))
-        row = total(where(chosen, x, 0.0), rank - 2, keepdim=True)
-        pivot = part(row, rank - 1, i, i + 1)
-        none = eq(pivot, 0.0)
-        zero = apply(Ops.OR, None, zero, some(none))
-        x = where(eq(place, i), row, where(chosen, part(x, rank - 2, i, i + 1), x))
-        by = div(part(x, rank - 1, i, i + 1), where(none, 1.0, pivot))
-        x = apply(Ops.CONTIGUOUS, None, sub(x, where(gt(place, i), mul(by, row), 0.0)))
-    return zero

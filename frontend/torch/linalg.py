@@ -164,10 +164,12 @@ def solve_triangular(
     """
     if B.ndim < 2:
         raise UsageError(f"solve_triangular: wanted matrices on the right, saw {B.shape}; unsqueeze a vector")
-    half = A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))
     if unitriangular:
-        half = half + Tensor.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    return half.solve(B) if left else half.adjoint().solve(B.adjoint()).adjoint()
+        half = A.triu(1) if upper else A.tril(-1)
+        A = half + Tensor.eye(A.shape[-1], dtype=A.dtype, device=A.device)  # noqa: N806 - as above
+    if left:
+        return decompositions.triangular_solve(A, B, upper=upper)
+    return decompositions.triangular_solve(A.adjoint(), B.adjoint(), upper=not upper).adjoint()
 
 
 def lstsq(
@@ -193,7 +195,7 @@ def lstsq(
     full = driver not in {None, "gelsy"} and m > n and bool((rank == n).all().item())
     left = (A @ x - right).square().sum(-2) if full else empty
     ranks = empty.cast(rank.dtype) if driver == "gels" else rank
-    values = svdvals(A) if driver in {"gelsd", "gelss"} else empty
+    values = svdvals(A).detach() if driver in {"gelsd", "gelss"} else empty
     return LstsqResult(x.squeeze(-1) if vector else x, left, ranks, values)
 
 
@@ -295,6 +297,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
 
 def _first(wrong: Tensor) -> Tensor:
     """Return the number, from 1 on, of the first True of the last axis, 0 without one, as int32."""
+    if not wrong.shape[-1]:
+        return wrong.any(-1).cast("int32")
     return wrong.any(-1).where(wrong.cast("int32").argmax(-1) + 1, 0).cast("int32")
 
 
@@ -305,14 +309,13 @@ def _info(name: str, wrong: Any, check_errors: bool) -> Tensor:
     return info
 
 
-def _solution(A: Tensor, B: Tensor, left: bool) -> Tensor:  # noqa: N803 - as above
+def _solved(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor]:  # noqa: N803 - as above
     vectors = B.ndim == 1 or B.shape == A.shape[:-1]
     columns = B.unsqueeze(-1) if vectors else B
-    if left:
-        found = decompositions.solution(A, columns)
-    else:
-        found = decompositions.solution(A.adjoint(), columns.adjoint()).adjoint()
-    return found.squeeze(-1) if vectors else found
+    turned = (A, columns) if left else (A.adjoint(), columns.adjoint())
+    found, pivots = decompositions.solved(*turned)
+    found = found if left else found.adjoint()
+    return found.squeeze(-1) if vectors else found, pivots
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 - as above
@@ -321,8 +324,8 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 -
     B are matrices, or vectors: of the shape (n,), or that of A without its last axis. Raises `LinAlgError`
     for a singular matrix.
     """
-    found = _solution(*agreed(A, B, "solve"), left)
-    refuse_singular(A, "solve")
+    found, pivots = _solved(*agreed(A, B, "solve"), left)
+    refuse_singular(A, pivots, "solve")
     return found
 
 
@@ -331,15 +334,14 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
     Raises `LinAlgError` for a singular matrix with `check_errors` alone; else the result is not finite.
     """
-    pivots = _eliminated(A)[0].diagonal(0, -2, -1)
-    return Solved(_solution(A, B, left), _info("solve_ex", pivots == 0, check_errors))
+    found, pivots = _solved(A, B, left)
+    return Solved(found, _info("solve_ex", pivots == 0, check_errors))
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:  # noqa: N803 - as above
     """Return the inverse, and the number of a pivot that is 0; errors as `solve_ex`."""
-    pivots = _eliminated(A)[0].diagonal(0, -2, -1)
-    info = _info("inv_ex", pivots == 0, check_errors)
-    return Inverse(decompositions.inverted(A), info)
+    found, pivots = decompositions.solved(A, decompositions.unit_of(A, A.shape[-1]))
+    return Inverse(found, _info("inv_ex", pivots == 0, check_errors))
 
 
 class LUFactorEx(NamedTuple):
@@ -384,8 +386,11 @@ def cond(A: Tensor, p: Any = None) -> Tensor:  # noqa: N803 - as above
 def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803 - as above
     """Return the exponentials of square matrices: a Taylor sum of A / 2 ** k, squared k times.
 
-    k is 5 for norms up to 8; greater norms are read to find it.
+    k is 5 for norms up to 8; greater norms are read to find it. 16-bit floats are computed in float32.
     """
+    if A.dtype.itemsize == 2:
+        exact: Tensor = matrix_exp(A.cast("float32")).cast(A.dtype)
+        return exact
     size = A.detach().abs().sum(-1).amax().item()
     k = max(5, math.ceil(math.log2(size / 0.25))) if size > 8 else 5
     x = A / 2**k
@@ -424,7 +429,11 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:  # noqa: N803
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803 - as above
-    """Return the powers 0 to N - 1 of each element along a new last axis; N None: the last axis's length."""
+    """Return the powers 0 to N - 1 of each element along a new last axis; N None: the last axis's length.
+
+    Powers of integers and bools are int64.
+    """
+    x = (x if x.is_floating_point() else x.cast("int64")).reshape(x.shape or (1,))
     return x.unsqueeze(-1) ** Tensor.arange(x.shape[-1] if N is None else N, device=x.device).cast(x.dtype)
 
 
