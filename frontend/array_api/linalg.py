@@ -61,7 +61,7 @@ def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     Raises `UsageError` where the sizes k differ or the batches do not broadcast.
     """
     a, b = agreed(x1, x2, "matmul")
-    return a.matmul(b).cast(a.dtype)
+    return a.matmul(b)
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
@@ -72,7 +72,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Return sums of products over the last `axes` axes of x1 and the first of x2, or over pairs of axes."""
     a, b = agreed(x1, x2, "tensordot")
-    return a.tensordot(b, axes).cast(a.dtype)
+    return a.tensordot(b, axes)
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:

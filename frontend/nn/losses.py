@@ -269,12 +269,13 @@ def multi_margin_loss(
 ) -> Tensor:
     """Return the mean over classes of max(0, margin - x[right] + x[wrong]) ** p, with 0 for the right class.
 
-    `input` is (batch, classes) or (classes,), `target` the right classes. `weight` has one number for each
-    class; that of the right class multiplies the loss. Raises `UsageError` for a `p` that is not 1 or 2.
+    `input` is (batch, classes), (classes,) or one number, `target` the right classes. `weight` has one number
+    for each class; that of the right class multiplies the loss. Raises `UsageError` unless `p` is 1 or 2.
     """
     if p not in {1, 2}:
         raise UsageError(f"multi_margin_loss: wanted 1 or 2 as p, saw {p}")
-    labels = target.unsqueeze(-1)
+    input = input if input.ndim else input.unsqueeze(0)
+    labels = target.reshape(1) if input.ndim == 1 else target.unsqueeze(-1)
     excess = (number(margin, "margin") - input.gather(-1, labels) + input).relu()
     excess = excess if p == 1 else excess * excess
     if weight is not None:

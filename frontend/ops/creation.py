@@ -192,10 +192,10 @@ def arange(
 ) -> T:
     """Return start, start + step, ...: values below stop, or above it for a negative step.
 
-    One number is stop, and start is 0. Without `dtype`, three whole numbers give int64, others
-    float32. With an integer dtype start, stop and step are truncated. Raises `UsageError` for a step
-    of 0, numbers that are not finite, values that do not fit the dtype, and bool; `UsageTypeError` without a
-    number.
+    One number is stop, and start is 0. Without `dtype`, three whole numbers give int64, others float32. With
+    an integer dtype start and step are truncated, as in PyTorch: for int64 before the numbers are counted.
+    Raises `UsageError` for a step of 0, numbers that are not finite, values that do not fit the dtype, and
+    bool; `UsageTypeError` without a number.
     """
     if start is None and stop is None:
         raise UsageTypeError("arange: wanted a number to stop at, saw none")
@@ -207,11 +207,13 @@ def arange(
     )
     if found is dtypes.bool:
         raise UsageError("arange gives numbers, wanted a dtype of numbers, saw bool; compare the result")
-    if found.is_int:
+    if found is dtypes.int64:
         start, stop, step = int(start), int(stop), int(step)
     if step == 0:
         raise UsageError("arange: the step must not be 0")
     count = max(0, math.ceil((stop - start) / step))
+    if found.is_int:
+        start, step = int(start), int(step)
     last = start + (count - 1) * step
     if found.is_int and count and not all(found.min <= v <= found.max for v in (start, last)):
         raise UsageError(f"arange from {start} to {last} does not fit {found.name}: {found.min}..{found.max}")

@@ -37,13 +37,13 @@ def _wide(dtype: DType) -> DType:
 
 
 def contract(a: T, b: T, axes: Shape) -> T:
-    """Return the sum over axes of the product of two tensors that broadcast to one shape.
+    """Return the sum over axes of the product of two tensors that broadcast to one shape, as `matmul`."""
+    return summed(_wide_contract(a, b, axes), promote(a.expr.dtype, b.expr.dtype))
 
-    The dtype is the promoted one; integers and bools of less than 32 bits give 32 bits.
-    """
-    dtype = promote(a.expr.dtype, b.expr.dtype)
-    total = _wide_contract(a, b, axes)
-    return convert(total, dtype) if dtype.is_float else total
+
+def summed(total: T, dtype: DType) -> T:
+    """Return sums of products, added in 32 bits or more, in the factors' dtype; bools count, in int32."""
+    return total if dtype is dtypes.bool else convert(total, dtype)
 
 
 def _wide_contract(a: T, b: T, axes: Shape) -> T:
@@ -58,16 +58,14 @@ def matmul(self: T, other: T) -> T:
     """Return the matrix product over the last axis of self and the last but one of other.
 
     Leading axes broadcast. A vector counts as a row on the left and as a column on the right, and the result
-    lacks that axis. Dtypes promote. 16-bit floats are added in float32 and rounded once; bools and signed
-    integers of less than 32 bits give int32, unsigned ones uint32.
+    lacks that axis. Dtypes promote. 16-bit floats are added in float32 and rounded once; integers of fewer
+    than 32 bits are added in 32, and the lowest kept: `x.int() @ y.int()` has all. Bools count, in int32.
 
         Tensor.rand(5, 2, 3) @ Tensor.rand(3, 4)      # (5, 2, 4)
 
     Raises `UsageError` for tensors of shape () and for sizes that do not fit.
     """
-    found = wide_matmul(self, other)
-    dtype = promote(self.expr.dtype, other.expr.dtype)
-    return convert(found, dtype) if dtype.is_float else found
+    return summed(wide_matmul(self, other), promote(self.expr.dtype, other.expr.dtype))
 
 
 def wide_matmul(self: T, other: T) -> T:
@@ -121,9 +119,7 @@ def linear(self: T, weight: T, bias: T | None = None) -> T:
     if bias is None:
         return matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
     y = wide_matmul(self, weight) if len(weight.expr.shape) > 1 else mul(widened_float(self), weight)
-    found = add(y, widened_float(bias))
-    dtype = result_dtype(self, weight, bias)
-    return convert(found, dtype) if dtype.is_float else found
+    return summed(add(y, widened_float(bias)), result_dtype(self, weight, bias))
 
 
 def einsum(formula: Any, *operands: T | Sequence[T]) -> T:
@@ -199,9 +195,6 @@ def _einsum(*operands: T, formula: str) -> T:
     axes = tuple(range(len(right), len(letters)))
     if len(operands) == 1:
         return reductions.sum(product, axes) if axes else product
-    dtype = product.expr.dtype
-    if len(operands) > 2 and not dtype.is_float:
-        product = convert(product, _wide(dtype))  # products of small integers must not wrap before the sum
     for term, x in zip(terms[1:-1], operands[1:-1], strict=True):
         product = mul(product, _aligned(x, term, letters))
     return contract(product, _aligned(operands[-1], terms[-1], letters), axes)

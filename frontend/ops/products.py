@@ -34,7 +34,7 @@ from frontend.ops import reductions
 from frontend.ops.arithmetic import div
 from frontend.ops.elementwise import add, agree, clip, ge, gt, maximum, mul, result_dtype, sub, where
 from frontend.ops.functions import reciprocal, sqrt
-from frontend.ops.linalg import contract, diagonal, matmul, wide_matmul
+from frontend.ops.linalg import contract, diagonal, matmul, summed, wide_matmul
 from frontend.ops.movement import expand, permute, reshape, transpose
 from frontend.ops.splitting import roll
 from hcq.errors import UsageError, UsageTypeError
@@ -164,7 +164,7 @@ def _scaled(start: T, product: T, beta: float, alpha: float, *factors: T, skip: 
         product = ruled("zero", number_like(product, 0), product)
     if dtype.is_float:
         return convert(_sum_of_scaled(widened_float(start), product, beta, alpha), dtype)
-    return _sum_of_scaled(start, product, int(beta), int(alpha))
+    return summed(_sum_of_scaled(start, product, int(beta), int(alpha)), dtype)
 
 
 def _sum_of_scaled(start: T, product: T, beta: float, alpha: float) -> T:

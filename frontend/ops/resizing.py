@@ -20,7 +20,7 @@ from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, narrowed, spread, suited, widened
 from frontend.evaluation.trace import apply, method
 from frontend.ops.arithmetic import mod
-from frontend.ops.elementwise import add, lt, maximum, minimum, mul, neg, sub, where
+from frontend.ops.elementwise import add, clip, lt, maximum, minimum, mul, neg, sub, where
 from frontend.ops.functions import floor
 from frontend.ops.movement import reshape
 from frontend.ops.splitting import stack
@@ -128,7 +128,8 @@ def interpolate(  # noqa: PLR0917 - the field's signature
     `mode` is "nearest", "nearest-exact", "area" (means of bins), "linear", "bilinear", "trilinear" (for one,
     two and three spatial axes), or "bicubic" (for two). `align_corners`, for the last four, puts the first
     and last elements of both sizes on each other. With `recompute_scale_factor`, positions are computed from
-    the new sizes instead of the factor. Weighted sums of integers are float32.
+    the new sizes instead of the factor. Weighted sums of uint8 are
+    rounded after each axis, the last first, as in PyTorch; those of other integers are float32.
 
     Raises `UsageError` for another mode or number of axes, for sizes below 1, unless either `size` or
     `scale_factor` is given, and for options that the mode lacks; `UnsupportedError` for `antialias`.
@@ -173,7 +174,8 @@ def interpolate(  # noqa: PLR0917 - the field's signature
 @method
 def _resized(self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str, corners: bool) -> T:  # noqa: FBT001 - internal
     x = widened(self) if mode in _LINEAR else self
-    for i, m in enumerate(sizes):
+    bytes_ = mode in _LINEAR and self.expr.dtype is dtypes.uint8
+    for i, m in reversed(list(enumerate(sizes))):
         n = x.expr.shape[2 + i]
         if m == n and factors is None:
             continue
@@ -202,6 +204,9 @@ def _resized(self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str
         if mode in _LINEAR:
             parts = [mul(part, spread(w, shape)) for part, w in zip(parts, weights, strict=True)]
         x = reduce(add, parts)
+        x = clip(floor(add(x, 0.5)), 0, 255) if bytes_ else x
+    if bytes_:
+        return convert(x, dtypes.uint8)
     return narrowed(x, self) if mode in _LINEAR else x
 
 

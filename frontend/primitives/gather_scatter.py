@@ -103,12 +103,9 @@ def lower_last(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
 
 def _sum_by_comparing(values: UOp, index: UOp, axis: int, n: int) -> UOp:
     """Return SEGMENT_SUM without an order: compare every place with every index of its row, and sum."""
-    shape, named, dtype = values.shape, index.shape, values.dtype
-    whole = (*shape[:axis], n, *shape[axis:])
-    place = graph.cast(graph.iota(whole, axis), index.dtype)
-    row = graph.reshape(index, (*named[:axis], 1, *named[axis:]))
-    hit = graph.binary(Ops.EQ, place, graph.expand(row, whole))
-    wide = widened(dtype)
+    shape, dtype = values.shape, values.dtype
+    hit, wide = _named(index, shape, axis, n), widened(dtype)
+    whole = hit.shape
     each = graph.reshape(graph.cast(values, wide), (*shape[:axis], 1, *shape[axis:]))
     chosen = graph.where(hit, graph.expand(each, whole), graph.full(0, whole, wide))
     return graph.cast(graph.reduce(chosen, Ops.ADD, (axis + 1,)), dtype)
@@ -116,13 +113,20 @@ def _sum_by_comparing(values: UOp, index: UOp, axis: int, n: int) -> UOp:
 
 def _last_by_comparing(index: UOp, axis: int, n: int) -> UOp:
     """Return LAST_INDEX without an order: compare every place with every index of its row."""
-    named = index.shape
-    whole = (*named[:axis], n, *named[axis:])
-    place = graph.cast(graph.iota(whole, axis), index.dtype)
-    row = graph.reshape(index, (*named[:axis], 1, *named[axis:]))
-    hit = graph.binary(Ops.EQ, place, graph.expand(row, whole))
+    hit = _named(index, index.shape, axis, n)
+    whole = hit.shape
     found = graph.where(hit, graph.iota(whole, axis + 1), graph.full(-1, whole, dtypes.int32))
     return graph.reduce(found, Ops.MAX, (axis + 1,))
+
+
+def _named(index: UOp, shape: tuple[int, ...], axis: int, n: int) -> UOp:
+    """Return whether each index, expanded along axis + 1, names each of n places, along the axis."""
+    named, whole = index.shape, (*shape[:axis], n, *shape[axis:])
+    few = n <= dtypes.int32.max
+    place = graph.iota(whole, axis) if few else graph.iota(whole, axis, dtypes.int64)
+    dtype = index.dtype if few else dtypes.int64
+    row = graph.cast(graph.reshape(index, (*named[:axis], 1, *named[axis:])), dtype)
+    return graph.binary(Ops.EQ, graph.cast(place, dtype), graph.expand(row, whole))
 
 
 def widened(dtype: DType) -> DType:

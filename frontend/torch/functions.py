@@ -192,7 +192,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     """
     if reduction not in {"mean", "sum", "none"}:
         raise UsageError(f"multilabel_margin_loss, reduction: wanted mean, sum or none, saw {reduction!r}")
-    x, labels = (t.unsqueeze(0) if t.ndim == 1 else t for t in (input, target))
+    x, labels = (t.reshape(1, -1) if t.ndim < 2 else t for t in (input, target))
     valid = (labels >= 0).cast("int64").cumprod(-1) > 0
     safe = valid.where(labels, 0)
     classes = Tensor.arange(x.shape[-1], device=x.device)
@@ -201,7 +201,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     counted = valid.unsqueeze(-1) & ~member.unsqueeze(-2)
     each: Tensor = counted.where(gaps, 0.0).sum((-1, -2)) / x.shape[-1]
     if reduction == "none":
-        return each.reshape(()) if input.ndim == 1 else each
+        return each.reshape(()) if input.ndim < 2 else each
     return each.mean() if reduction == "mean" else each.sum()
 
 
@@ -301,13 +301,13 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0,
     `x`, of the shape of y or a vector along `dim`, has the places; without it they are `dx` apart.
     """
     size = y.shape[dim]
-    means = (y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)) / 2
+    sums = y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
     if x is None:
-        return (means * dx).cumsum(dim)
+        return (sums * dx).cumsum(dim) / 2
     steps = x.diff(axis=dim if x.ndim > 1 else 0)
     if x.ndim == 1:
         steps = steps.reshape([-1 if axis == dim % y.ndim else 1 for axis in range(y.ndim)])
-    return (means * steps).cumsum(dim)
+    return (sums * steps).cumsum(dim) / 2
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
@@ -399,8 +399,9 @@ def scalar_tensor(s: float, *, dtype: Any = None, device: str | None = None) -> 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
     """Return the coordinates of flat indices into a shape, one tensor for each axis.
 
-    An index outside the shape wraps around, as in PyTorch.
+    They are int64. An index outside the shape wraps around, as in PyTorch.
     """
+    indices = indices.cast("int64")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     return tuple([indices // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)])
 

@@ -263,8 +263,11 @@ def test_settings_do_not_change_the_dtype_of_integers_and_weights_that_of_halves
 
 def test_fractions_of_a_range_of_integers_are_cut_off():
     assert Tensor.arange(2.1, -2.9, -1.0, dtype="int64").tolist() == [2, 1, 0, -1]
+    assert Tensor.arange(2.1, -2.9, -1.0, dtype="int8").tolist() == [2, 1, 0, -1, -2]
+    assert Tensor.arange(0.0, 7, 1.9, dtype="int32").tolist() == [0, 1, 2, 3]
+    assert Tensor.arange(0, 1, 0.5, dtype="uint8").tolist() == [0, 0]
     with pytest.raises(UsageError, match="the step must not be 0"):
-        Tensor.arange(0, 1, 0.5, dtype="int32")
+        Tensor.arange(0, 1, 0.5, dtype="int64")
 
 
 def test_moves_take_the_further_arguments_of_pytorch():
@@ -369,3 +372,14 @@ def test_keys_and_values_of_attention_may_have_sizes_of_their_own():
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(UsageError):
         layer(Tensor(q), Tensor(v), Tensor(k))
+
+
+def test_pictures_of_bytes_are_resized_to_bytes():
+    x = Tensor([[[[0, 255, 10], [200, 7, 90]]]], dtype="uint8")
+    wanted = {
+        "bilinear": [[0, 102, 255, 108, 10], [100, 113, 131, 83, 50], [200, 123, 7, 57, 90]],
+        "bicubic": [[0, 117, 255, 130, 0], [110, 118, 131, 84, 49], [238, 119, 0, 37, 107]],
+    }
+    for mode, want in wanted.items():
+        found = x.interpolate(size=(3, 5), mode=mode)
+        assert (str(found.dtype), found[0, 0].tolist()) == ("torch.uint8", want)

@@ -64,7 +64,17 @@ def test_einsum_of_one_operand_is_rounded_once():
     assert (half.dtype, half.item()) == (dtypes.float16, 4096.0)
 
 
-def test_einsum_of_several_small_integers_does_not_wrap_inside():
-    x = Tensor([100, 100], dtype="int8")
-    assert Tensor.einsum("i,i,i->", x, x, x).item() == 2 * 100**3
-    assert Tensor.einsum("i,i->", x, x).item() == 2 * 100**2
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_products_of_integers_have_their_dtype_and_lowest_bits_as_in_pytorch(dtype: str):
+    a, b = np.array([[100, 3], [50, 97]], dtype), np.array([[100, 1], [1, 100]], dtype)
+    x, y = Tensor(a), Tensor(b)
+    found = {
+        "matmul": x @ y, "einsum": Tensor.einsum("ij,jk->ik", x, y), "linear": x.linear(y, y[0]) - y[0],
+        "addmm": x.addmm(x, y) - x, "tensordot": x.tensordot(y, 1),
+        "baddbmm": (x[None].baddbmm(x[None], y[None]) - x)[0],
+    }  # fmt: skip
+    for name, z in found.items():
+        assert (str(z.dtype), z.tolist()) == (f"torch.{dtype}", (a @ b).tolist()), name
+    wide = x.int() @ y.int()
+    assert (wide.dtype, wide.tolist()) == (dtypes.int32, (a.astype("int32") @ b.astype("int32")).tolist())
+    assert Tensor.einsum("ij,jk,kl->il", x, y, x).tolist() == (a @ b @ a).tolist()

@@ -163,7 +163,7 @@ def with_hcq(case: Case) -> Callable[[], list[Tensor]]:
             q, k, v = given
             results = [q.scaled_dot_product_attention(k, v, is_causal=case.causal)]
         else:
-            a, b = _turned(case, *given[:2])
+            a, b = (x.cast("int32") if case.dtype == "int8" else x for x in _turned(case, *given[:2]))
             results = (a @ b).gradient(a, b, gradient=given[2]) if case.gradients else [a @ b]
         results[0].realize(*results[1:])
         device.synchronize()

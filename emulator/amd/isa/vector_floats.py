@@ -234,11 +234,10 @@ def _split(t: IsaTranslator, a: IrValue) -> tuple[IrValue, IrValue, IrValue]:
         mantissa, exponent, usable = _split(t, c.cast("fpext", a, "float"))
         return c.cast("fptrunc", mantissa, "half"), exponent, usable
     pair = f"{{ {a.type}, {like(a.type, 'i32')} }}"
-    name = {32: "f32", 64: "f64"}[bits_of(a.type)]
     finite = c.fcmp("olt", c.intrinsic("fabs", a), c.fconst(a.type, math.inf))
     usable = c.op("and", finite, c.fcmp("une", a, c.fconst(a.type, 0.0)))
     safe = c.select(usable, a, c.fconst(a.type, 1.0))
-    both = c.call(f"llvm.frexp.v{t.lanes}{name}.v{t.lanes}i32", pair, safe)
+    both = c.call(f"llvm.frexp.v{t.lanes}f{bits_of(a.type)}.v{t.lanes}i32", pair, safe)
     return (
         c.let(a.type, f"extractvalue {both}, 0"),
         c.let(like(a.type, "i32"), f"extractvalue {both}, 1"),
@@ -274,8 +273,7 @@ def ldexp(t: IsaTranslator, a: IrValue, exponent: IrValue) -> IrValue:
     if bits_of(a.type) == 16:  # LLVM 22 compiles llvm.ldexp of vectors of half wrongly for AVX-512 without FP16
         return c.cast("fptrunc", ldexp(t, c.cast("fpext", a, "float"), exponent), "half")
     wide = c.resize(exponent, 32, signed=True)
-    name = {32: "f32", 64: "f64"}[bits_of(a.type)]
-    return c.call(f"llvm.ldexp.v{t.lanes}{name}.v{t.lanes}i32", a.type, a, wide)
+    return c.call(f"llvm.ldexp.v{t.lanes}f{bits_of(a.type)}.v{t.lanes}i32", a.type, a, wide)
 
 
 _TWO_OVER_PI_BITS = 1201

@@ -30,7 +30,7 @@ def product(m: int, n: int, k: int, layout: str, dtype: str = "float32") -> Tens
     """Return the product of matrices of m x k and k x n; a capital letter in `layout` is a transposed one."""
     a = leaf(m, k, dtype=dtype) if layout[0] == "a" else leaf(k, m, dtype=dtype).T
     b = leaf(k, n, dtype=dtype) if layout[1] == "b" else leaf(n, k, dtype=dtype).T
-    return a @ b
+    return a @ b if dtype not in {"int8", "uint8"} else a.cast("int32") @ b.cast("int32")
 
 
 def gradient(pictures: tuple[int, ...], filters: tuple[int, ...], stride: int, *, of_filters: bool) -> Tensor:

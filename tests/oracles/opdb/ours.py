@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 SPELLED: Final[dict[str, Callable[..., Any]]] = {
     "einsum": lambda tensors, formula: Tensor.einsum(formula, tensors),
+    "polygamma": lambda x, n: frontend.polygamma(n, x),
+    "special.polygamma": lambda x, n: frontend.special.polygamma(n, x),
     "where": lambda x, condition, other: frontend.where(condition, x, other),
+    "linalg.lstsq:grad_oriented": lambda a, b, **names: frontend.linalg.lstsq(a, b, **names)[:2],
     "linalg.pinv:singular": lambda a, b: xp.linalg.pinv(a @ b.mT),
     "nn.functional.embedding": lambda weight, i, **names: functional.embedding(i, weight, **names),
     "normal:in_place": lambda x, *args, **names: x.normal_(*args, **names),
@@ -34,14 +37,17 @@ SPELLED: Final[dict[str, Callable[..., Any]]] = {
 """Entries whose function takes the arguments in another order, or computes more."""
 OTHER: Final = frozenset({"gradient", "randint", "normal", "normal:number_mean", "rearrange"})
 """Entries that are other functions here, in arguments and meaning: see docs/coverage.md."""
-_SPACES: Final = {"nn.functional": functional, "linalg": xp.linalg, "fft": xp.fft, "special": Tensor}
+_SPACES: Final = {
+    "nn.functional": functional, "linalg": frontend.linalg, "fft": xp.fft, "special": frontend.special,
+}  # fmt: skip
 
 
 def function(entry: str) -> Callable[..., Any] | None:
     """Return the function of an entry, or None if there is none here."""
-    if entry in SPELLED or entry in OTHER:
-        return SPELLED.get(entry)
-    space, _, name = entry.partition(":")[0].rpartition(".")
+    base = entry.partition(":")[0]
+    if entry in OTHER or entry in SPELLED or base in SPELLED:
+        return SPELLED.get(entry, SPELLED.get(base))
+    space, _, name = base.rpartition(".")
     if space and space not in _SPACES:
         return None
     found = getattr(_SPACES.get(space, frontend if name in functions.NAMES else Tensor), name, None)

@@ -19,7 +19,7 @@ from tests.oracles.opdb.forms import flat, weights_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KINDS: Final = ("float32", "int64", "bool", "bfloat16")
+KINDS: Final = ("float32", "int64", "bool", "bfloat16", "int8", "uint8")
 FLOATS: Final = {"float64", "float32", "float16", "bfloat16"}
 SIMPLE: Final = (int, float, bool, str, type(None), type(...))
 
