@@ -56,13 +56,15 @@ def _is_readable(x: TensorBase) -> bool:
 def stepped(x: T, step: Callable[..., T], count: int, sources: Sequence[TensorBase], *settings: int) -> T:
     """Return x after `count` times `step(x, *settings)`, a method without gradients with a result in memory.
 
-    Each step is computed before the next is stated, by the same kernels, unless values cannot be read. x is
-    made of the sources, which are computed first.
+    Each step is computed before the next is stated, by the same kernels, also while a function is captured,
+    but not inside traces. x is made of the sources, which are computed first.
     """
-    readable = all(_is_readable(source) for source in sources)
+    concrete = all(leaf.__class__ is Leaf for source in sources for leaf in source.leaves)
+    for source in sources if concrete else ():
+        _is_readable(source)
     for _ in range(count):
         x = step(x, *settings)
-        if readable:
+        if concrete:
             realize_one(x)
     return x
 
