@@ -65,7 +65,8 @@ def matmul(self: T, other: T) -> T:
 
     Raises `UsageError` for tensors of shape () and for sizes that do not fit.
     """
-    return summed(wide_matmul(self, other), promote(self.expr.dtype, other.expr.dtype))
+    found, dtype = wide_matmul(self, other), promote(self.expr.dtype, other.expr.dtype)
+    return found if dtype is dtypes.bool else convert(found, dtype)
 
 
 def wide_matmul(self: T, other: T) -> T:
