@@ -42,9 +42,8 @@ SITUATIONS: Final = ("compile", "disk cache", "new tensors", "operands at hand")
 _STORES: Final = frozenset({"write32", "write64"})
 """The methods of `drivers.kernel.Mmio` with which drivers write doorbells."""
 _CHANCE: Final = frozenset({"fault", "__call__", "_estimated_bytes", "in_words"})
-"""Functions that do not count. A wait calls `DriverDevice.fault` and `hcq.idle.Standstill` every few ms; a
-store estimates its bytes for one key in 256, and keys change with every source file of the compiler; a host
-with dot instructions looks for sums of products of bytes."""
+"""Functions that do not count: waits call `DriverDevice.fault` and `hcq.idle.Standstill` at times; a store
+estimates its bytes for one key in 256; hosts with dot instructions look for sums of products of bytes."""
 _STEADY: Final = 50
 """Repetitions before the plan counts as known."""
 _UNDISTURBED_S: Final = 1000.0
