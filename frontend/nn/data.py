@@ -433,7 +433,8 @@ class DataLoader:
     def __len__(self) -> int:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type]  # those without a length raise
-        return _batches_of(self.sampler or self.dataset, self.batch_size, self.drop_last)
+        samples = self.dataset if self.sampler is None else self.sampler
+        return _batches_of(samples, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next iteration's epoch, which determines its order; the first is 0."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from frontend.arguments.conversion import flag, shown
+from frontend.arguments.conversion import flag, number, shown
 from frontend.arguments.settings import number_within
 from frontend.assignment import renew_gradient, shares_gradient
 from frontend.evaluation.plan import refuse
@@ -31,7 +31,8 @@ def clip_grad_norm_(
     negative max_norm; `UsageTypeError` for no tensors.
     """
     every = _with_gradients(parameters)
-    number_within("clip_grad_norm_, max_norm", min(max_norm, 1e300), 0.0)
+    if max_norm != math.inf:
+        number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
     grads = [t.grad for t in every if t.grad is not None]
     total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(every, max_norm, total)
@@ -51,7 +52,7 @@ def get_total_norm(
     every = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     if not every:
         return Tensor(0.0)
-    p = float(norm_type)
+    p = math.inf if norm_type == "inf" else number(norm_type, "clip_grad_norm_, norm_type")
     total = Tensor.cat([t.detach().norm(p).reshape(1) for t in every]).norm(p)
     if flag(error_if_nonfinite, "clip_grad_norm_, error_if_nonfinite"):
         refuse("clip_grad_norm_ with error_if_nonfinite inside a captured function: replays would not check")
@@ -67,10 +68,12 @@ def clip_grads_with_norm_(
     foreach: bool | None = None,  # noqa: FBT001, ARG001 - the field's signature; without effect
 ) -> None:
     """Scale gradients by max_norm / total_norm if it is below 1. Raises `UsageTypeError` for no tensors."""
-    scale = (max_norm / (total_norm + 1e-6)).minimum(1.0)
-    for t in _with_gradients(parameters):
+    every = _with_gradients(parameters)
+    if max_norm != math.inf:
+        number_within("clip_grads_with_norm_, max_norm", max_norm, 0.0)
+    scale, shares = (max_norm / (total_norm + 1e-6)).minimum(1.0), [shares_gradient(t) for t in every]
+    for t, shared in zip(every, shares, strict=True):
         if t.grad is not None:
-            shared = shares_gradient(t)
             renew_gradient(t, t.grad.detach() * scale.cast(t.dtype), shared=shared)
 
 

@@ -103,6 +103,7 @@ def test_samplers_give_the_numbers_of_batches():
     loaded = [x.tolist() for (x,) in DataLoader(data, batch_sampler=[[4, 0], [1]])]
     assert loaded == [[4, 0], [1]]
     assert len(DataLoader(data, 2, sampler=[3, 1, 0])) == 2
+    assert len(DataLoader(data, 2, sampler=[])) == 0
     with pytest.raises(UsageError, match="a sampler draws the order itself"):
         DataLoader(data, shuffle=True, sampler=[0])
 
