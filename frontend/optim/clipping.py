@@ -33,9 +33,10 @@ def clip_grad_norm_(
     every = _with_gradients(parameters)
     if max_norm != math.inf:
         number_within("clip_grad_norm_, max_norm", max_norm, 0.0)
+    shares = [shares_gradient(t) for t in every]  # before the norms, which have views of gradients
     grads = [t.grad for t in every if t.grad is not None]
     total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
-    clip_grads_with_norm_(every, max_norm, total)
+    _scale(every, shares, max_norm, total)
     return total
 
 
@@ -71,7 +72,11 @@ def clip_grads_with_norm_(
     every = _with_gradients(parameters)
     if max_norm != math.inf:
         number_within("clip_grads_with_norm_, max_norm", max_norm, 0.0)
-    scale, shares = (max_norm / (total_norm + 1e-6)).minimum(1.0), [shares_gradient(t) for t in every]
+    _scale(every, [shares_gradient(t) for t in every], max_norm, total_norm)
+
+
+def _scale(every: list[Any], shares: list[bool], max_norm: float, total_norm: Tensor) -> None:
+    scale = (max_norm / (total_norm + 1e-6)).minimum(1.0)
     for t, shared in zip(every, shares, strict=True):
         if t.grad is not None:
             renew_gradient(t, t.grad.detach() * scale.cast(t.dtype), shared=shared)

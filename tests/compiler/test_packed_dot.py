@@ -177,7 +177,7 @@ def test_products_of_bytes_are_exact(native: str, m: int, n: int, k: int, layout
     for left, right in SIGNS:
         a, x = given(left, (m, k), swap=layout[0] == "A")
         b, y = given(right, (k, n), swap=layout[1] == "B")
-        np.testing.assert_array_equal((x @ y).numpy(), a.astype(np.int64) @ b.astype(np.int64))
+        np.testing.assert_array_equal((x.int() @ y.int()).numpy(), a.astype(np.int64) @ b.astype(np.int64))
 
 
 @pytest.mark.parametrize("kinds", SIGNS)
@@ -188,7 +188,7 @@ def test_extreme_bytes_are_exact_and_large_sums_wrap(native: str, kinds: tuple[s
         ends = [[np.iinfo(kind).min, np.iinfo(kind).max] for kind in kinds]
         a = np.array([[v] * k for v in ends[0]] * 4).astype(kinds[0])
         b = np.array([[v] * k for v in ends[1]] * 9).astype(kinds[1]).T.copy()
-        got = (Tensor(a).realize() @ Tensor(b).realize()).numpy()
+        got = (Tensor(a).realize().int() @ Tensor(b).realize().int()).numpy()
         exact = a.astype(np.int64) @ b.astype(np.int64)
         np.testing.assert_array_equal(got, exact.astype(got.dtype))
 
@@ -241,10 +241,11 @@ def test_bytes_of_views_batches_and_padded_pictures_are_exact(native: str) -> No
     b = rng.integers(0, 256, (3, 68, 50)).astype(np.uint8)
     x, y = Tensor(a).realize(), Tensor(b).realize()
     wide = [a.astype(np.int64), b.astype(np.int64)]
-    np.testing.assert_array_equal((x[:, :, ::2] @ y).numpy(), wide[0][:, :, ::2] @ wide[1])
-    np.testing.assert_array_equal((x[:, 3:, 68:] @ y[1]).numpy(), wide[0][:, 3:, 68:] @ wide[1][1])
+    np.testing.assert_array_equal((x[:, :, ::2].int() @ y.int()).numpy(), wide[0][:, :, ::2] @ wide[1])
+    found = (x[:, 3:, 68:].int() @ y[1].int()).numpy()
+    np.testing.assert_array_equal(found, wide[0][:, 3:, 68:] @ wide[1][1])
     signs = b.view(np.int8)
-    got = (x[:, :, 1:69] @ Tensor(signs).realize()).numpy()
+    got = (x[:, :, 1:69].int() @ Tensor(signs).realize().int()).numpy()
     np.testing.assert_array_equal(got, wide[0][:, :, 1:69] @ signs.astype(np.int64))
     image, filters = rng.integers(-128, 128, (2, 8, 13, 13)), rng.integers(-128, 128, (20, 8, 3, 3))
     pictures = [Tensor(z.astype(np.int8)).realize().cast("int32") for z in (image, filters)]
