@@ -7,13 +7,15 @@ themselves (`frontend.ops.special`). Next: `frontend.functions`.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from frontend import functions
+from frontend.arguments.conversion import shown
 from frontend.evaluation.constants import ruled
 from frontend.ops.elementwise import agree
 from frontend.ops.functions import xlogy
 from frontend.tensor import Tensor
+from hcq.errors import UsageTypeError
 
 RENAMED: Final = {
     "expit": "sigmoid", "gammaln": "lgamma", "multigammaln": "mvlgamma", "psi": "digamma",
@@ -57,11 +59,14 @@ def ndtri(p: Tensor) -> Tensor:
     return ruled("ndtri", found.cast(p.dtype if p.dtype.is_float else "float32"), p)
 
 
-def xlog1py(x: Tensor, y: Tensor) -> Tensor:
-    """Return x log(1 + y), 0 where x is 0 unless y is NaN."""
+def xlog1py(x: Any, y: Any) -> Tensor:
+    """Return x log(1 + y), 0 where x is 0 unless y is NaN. Raises `UsageTypeError` for two numbers."""
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        raise UsageTypeError(f"xlog1py: wanted a tensor, saw {shown(x)} and {shown(y)}")
     x = x if isinstance(x, Tensor) else Tensor.full((), x, device=y.device)
     a, b = agree("xlog1py", x, y, floats=True)
-    return ruled("xlog1py", a * ((a == 0) & ~b.isnan()).where(0.0, b).log1p(), a, b)
+    found: Tensor = ruled("xlog1py", a * ((a == 0) & ~b.isnan()).where(0.0, b).log1p(), a, b)
+    return found
 
 
 globals().update({name: functions.find(function) for name, function in RENAMED.items()})

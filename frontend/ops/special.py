@@ -242,9 +242,10 @@ def angle(self: T) -> T:
 @method
 def i0(self: T) -> T:
     """Return the modified Bessel function of the first kind of order 0."""
-    x = absolute(_wide(self))
+    wide = _wide(self)
+    x = absolute(wide)
     near = lt(x, 20.0)
-    square = where(near, mul(mul(x, x), 0.25), 0.0)
+    square = where(near, mul(mul(wide, wide), 0.25), 0.0)  # not of x, whose slope at 0 is 0
     low = number_like(x, 1.0)
     for k in range(50, 0, -1):
         low = add(mul(mul(square, 1 / (k * k)), low), 1.0)

@@ -42,7 +42,7 @@ def clip_grad_norm_(
 
 def get_total_norm(
     tensors: Tensor | Iterable[Tensor],
-    norm_type: float = 2.0,
+    norm_type: Any = 2.0,
     error_if_nonfinite: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     foreach: bool | None = None,  # noqa: FBT001, ARG001 - as above; without effect
 ) -> Tensor:

@@ -186,6 +186,8 @@ def lstsq(
     """
     if driver not in {None, "gels", "gelsy", "gelsd", "gelss"}:
         raise UsageError(f"lstsq, driver: wanted gels, gelsy, gelsd or gelss, saw {driver!r}")
+    if A.ndim < 2 or not B.ndim:
+        raise UsageError(f"lstsq: wanted matrices, and vectors or matrices, saw {A.shape} and {B.shape}")
     vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
     right = B.unsqueeze(-1) if vector else B
     x = pinv(A, rcond) @ right

@@ -37,6 +37,7 @@ def slopes(f: Callable[[Tensor], Tensor], values: Any, times: int) -> list[Any]:
 PRODUCTS: dict[str, tuple[Callable[[Tensor], Tensor], Any, Any]] = {
     "one zero": (lambda x: x.prod(), [0.0, 2.0, 3.0, -1.0], [-1.0, -3.0, -2.0, 6.0]),
     "two zeros": (lambda x: x.prod(), [0.0, 2.0, 0.0, -1.0], [2.0, 0.0, -2.0, 0.0]),
+    "even series": (lambda x: x.i0(), [0.0, 0.0, -0.0, 0.0], [0.5, 1.0, -0.5, 0.25]),
     "rows": (lambda x: x.prod(1), [[0.0, 2.0, 3.0], [1.0, 0.0, 0.0]], [[4.0, 3.0, 2.0], [0.0, -1.0, 2.0]]),
     "columns": (lambda x: x.prod(0), [[0.0, 2.0], [3.0, 0.0]], [[1.0, 2.0], [1.0, 2.0]]),
     "all of a matrix": (lambda x: x.prod(), [[0.0, 2.0], [3.0, 1.0]], [[20.0, 3.0], [2.0, 6.0]]),

@@ -4,8 +4,8 @@
 
 Needs PyTorch and its test requirement `expecttest`. Every entry of the database whose function exists here is
 called with samples of each dtype: results and gradients, through slices with strides and lazy flips
-(`views`), in place, and with the inputs that PyTorch refuses (`errors`). It exits with 1 if a value,
-gradient, shape, dtype or structure differs, or if an error is none of the project's own.
+(`views`), in place, with second derivatives, and with the inputs that PyTorch refuses (`errors`). It exits
+with 1 if a value, derivative, shape, dtype or structure differs, or if an error is none of the project's own.
 
 Not here: what the classes mean (`judge`), differences on purpose (`decisions`).
 """
@@ -18,7 +18,7 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.oracles.opdb import archive, theirs
+from tests.oracles.opdb import archive, second, theirs
 from tests.oracles.opdb.call import Given, leaves
 from tests.oracles.opdb.judge import CLASSES, judged
 from tests.oracles.opdb.ours import function
@@ -27,8 +27,8 @@ from tools.arguments import command, positive, pytorch, reported
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-BAD: Final = frozenset({"value", "gradient", "shape", "dtype", "structure", "accident"})
-PARTS: Final = (*theirs.KINDS, "views", "in place", "errors")
+BAD: Final = frozenset({"value", "gradient", "shape", "dtype", "structure", "accident", "second"})
+PARTS: Final = (*theirs.KINDS, "views", "in place", "second", "errors")
 
 
 class Tally:
@@ -64,6 +64,8 @@ def run(torch: Any, entry: str, op: Any, tally: Tally, args: Any) -> None:
             if "views" in args.parts:
                 how = "slice" if n % 2 else "flip"
                 tally.add("views", *_turned(judged(call, want, seen=how, gradients=False), f"{how} {call}"))
+            if "second" in args.parts and dtype == "float32":
+                tally.add("second", *_turned(second.compared(torch, op, call), call))
             if "in place" in args.parts and in_place(call, want):
                 tally.add("in place", *_turned(judged(call, want, in_place=True), call))
     for call in theirs.wrong_calls(torch, entry, op) if "errors" in args.parts else ():

@@ -21,7 +21,8 @@ def _words(text: str) -> frozenset[str]:
 
 RANDOM: Final = _words("""
     bernoulli cauchy empty empty_like exponential geometric log_normal multinomial new_empty normal rand
-    rand_like randn randn_like uniform nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
+    rand_like randint_like randn randn_like uniform nn.functional.dropout nn.functional.dropout2d
+    nn.functional.dropout3d nn.functional.alpha_dropout nn.functional.feature_alpha_dropout new_empty_strided
 """)
 """Functions whose values are random or undefined: shapes and dtypes are compared."""
 
@@ -73,6 +74,20 @@ DECISIONS: Final[tuple[Decision, ...]] = (
         "the samples are not symmetric, which the documentation requires; one half is read, and PyTorch's "
         "gradient is that of the whole",
     ),
+    Decision("as_strided_scatter", "gradient", "",
+             "elements that are not written have their gradient, and the others none"),
+    Decision("linalg.norm:subgradients_at_zero", "gradient", "nuc",
+             "singular vectors of a matrix of zeros are zeros here"),
+    Decision("nn.functional.softmin:with_dtype", "value", r"\[uint8\]",
+             "numbers are negated after they are converted; before, PyTorch's wrap"),
+    Decision("(special.)?polygamma:.*", "value", r"\[(int8|bfloat16)\].* inf, PyTorch",
+             "at a pole the value is infinite; PyTorch gives a great one"),
+    Decision("matrix_exp", "value", r"\[float16\].*PyTorch nan", "halves are computed in float32"),
+    Decision("nn.functional.interpolate:bi.*", "value", r"\[uint8\]",
+             "weights are floats; PyTorch's have 15 bits, so that some values differ by 1"),
+    Decision("nn.functional.rrelu", "value", "training=True", "random slopes"),
+    Decision("einsum", "dtype", r"\[u?int\d+\].*PyTorch int64",
+             "PyTorch sums an operand of some formulas before the product, which gives int64"),
     Decision("digamma", "gradient", "inf, PyTorch 1.*e",
              "at a pole the gradient is infinite, as its limit is; PyTorch gives 1e32"),
     Decision(

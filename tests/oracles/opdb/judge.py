@@ -20,7 +20,7 @@ from tests.oracles.opdb.decisions import TIES, is_random, reason
 from tests.oracles.opdb.forms import flat
 
 CLASSES: Final = (
-    *("same", "near", "value", "gradient", "shape", "dtype", "structure", "refused", "accident"),
+    *("same", "near", "value", "gradient", "second", "shape", "dtype", "structure", "refused", "accident"),
     *("both raise", "only PyTorch raises", "decided", "left out"),
 )
 RTOL: Final = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}

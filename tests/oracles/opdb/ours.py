@@ -28,7 +28,7 @@ SPELLED: Final[dict[str, Callable[..., Any]]] = {
     "polygamma": lambda x, n: frontend.polygamma(n, x),
     "special.polygamma": lambda x, n: frontend.special.polygamma(n, x),
     "where": lambda x, condition, other: frontend.where(condition, x, other),
-    "linalg.lstsq:grad_oriented": lambda a, b, **names: frontend.linalg.lstsq(a, b, **names)[:2],
+    "linalg.lstsq:grad_oriented": lambda *args, **names: frontend.linalg.lstsq(*args, **names)[:2],
     "linalg.pinv:singular": lambda a, b: xp.linalg.pinv(a @ b.mT),
     "nn.functional.embedding": lambda weight, i, **names: functional.embedding(i, weight, **names),
     "normal:in_place": lambda x, *args, **names: x.normal_(*args, **names),
