@@ -90,7 +90,20 @@ def _class_of_methods() -> type:
     }
     for row in METHODS:
         members.update(members_of(row))
+    members.update({name: _unless_none(members[name], is_other) for name, is_other in _OTHER.items()})
     return type("Methods", (), members)
+
+
+_OTHER: Final = {"__eq__": False, "__ne__": True}
+"""Comparisons with None: no tensor is None."""
+
+
+def _unless_none(fn: Any, is_other: bool) -> Any:  # noqa: FBT001 - internal
+    @wraps(fn)
+    def call(x: Any, other: Any) -> Any:
+        return is_other if other is None else fn(x, other)
+
+    return call
 
 
 Methods: Final = _class_of_methods()

@@ -6,6 +6,7 @@ Not here: layers against PyTorch's (`test_layers_of_pytorch`).
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 from typing import Any
 
@@ -383,3 +384,11 @@ def test_pictures_of_bytes_are_resized_to_bytes():
     for mode, want in wanted.items():
         found = x.interpolate(size=(3, 5), mode=mode)
         assert (str(found.dtype), found[0, 0].tolist()) == ("torch.uint8", want)
+
+
+def test_no_tensor_is_none():
+    x = Tensor([1.0, 2.0])
+    assert operator.eq(x, None) is False
+    assert operator.ne(x, None) is True
+    assert None not in [x, x + 1]
+    assert (x == 1.0).tolist() == [True, False]
