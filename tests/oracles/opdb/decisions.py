@@ -22,7 +22,7 @@ def _words(text: str) -> frozenset[str]:
 RANDOM: Final = _words("""
     bernoulli cauchy empty empty_like exponential geometric log_normal multinomial new_empty normal rand
     rand_like randint_like randn randn_like uniform nn.functional.dropout nn.functional.dropout2d
-    nn.functional.dropout3d nn.functional.alpha_dropout nn.functional.feature_alpha_dropout new_empty_strided
+    nn.functional.dropout3d new_empty_strided
 """)
 """Functions whose values are random or undefined: shapes and dtypes are compared."""
 
@@ -85,7 +85,7 @@ DECISIONS: Final[tuple[Decision, ...]] = (
     Decision("matrix_exp", "value", r"\[float16\].*PyTorch nan", "halves are computed in float32"),
     Decision("nn.functional.interpolate:bi.*", "value", r"\[uint8\]",
              "weights are floats; PyTorch's have 15 bits, so that some values differ by 1"),
-    Decision("nn.functional.rrelu", "value", "training=True", "random slopes"),
+    Decision("nn.functional.(rrelu|(feature_)?alpha_dropout.*)", "value", "training=True", "random values"),
     Decision("einsum", "dtype", r"\[u?int\d+\].*PyTorch int64",
              "PyTorch sums an operand of some formulas before the product, which gives int64"),
     Decision("digamma", "gradient", "inf, PyTorch 1.*e",
