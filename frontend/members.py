@@ -95,10 +95,12 @@ def _class_of_methods() -> type:
 
 
 _OTHER: Final = {"__eq__": False, "__ne__": True}
-"""Comparisons with None: no tensor is None."""
+"""Operator -> its result for None, as in PyTorch: no tensor is None."""
 
 
 def _unless_none(fn: Any, is_other: bool) -> Any:  # noqa: FBT001 - internal
+    """Return a comparison whose result for None is `is_other`."""
+
     @wraps(fn)
     def call(x: Any, other: Any) -> Any:
         return is_other if other is None else fn(x, other)

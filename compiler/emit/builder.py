@@ -77,6 +77,7 @@ class Builder:
         if value.lanes == lanes:
             return value
         assert value.lanes == 1, "only a single value can be spread"
+        # A single float16 is converted in a register that holds another value, which it would wait for.
         if lanes >= 8 and (value.op, value.arg) == ("convert", "fpext"):
             return self.convert("fpext", self.splat(value.src[0], lanes), value.dtype)
         if value.op != "const":

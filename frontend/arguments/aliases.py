@@ -58,6 +58,11 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "pin_memory": (),
 }
 """Alias -> the declared names that it may replace; without one, how tensors lie in memory, without effect."""
+PLACES: Final[Mapping[str, int]] = {
+    "input": 0, "input1": 0, "anchor": 0, "log_probs": 0, "hx": 1, "input2": 1, "target": 1, "targets": 1,
+    "positive": 1, "negative": 2, "var": 2, "input_lengths": 2, "target_lengths": 3,
+}  # fmt: skip
+"""PyTorch's names of the tensors that layers and losses are called with -> their places."""
 _PLACING: Final = frozenset({"clone", "contiguous"})
 """Functions without an argument `device` that take such names."""
 _WANTED: Final = {"memory_format": "channels_last", "layout": "strided", "pin_memory": "bool"}
@@ -105,6 +110,23 @@ def without_aliases(
         else:
             found[own] = value
     return args, found
+
+
+def by_place(
+    fn: Callable[..., Any], args: tuple[Any, ...], names: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call, those named in `PLACES` that a function declares otherwise by position.
+
+    They must follow the positional ones without a gap; else, and if it takes any names, nothing is changed.
+    """
+    declared = inspect.signature(fn).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in declared.values()):
+        return args, names
+    moved = sorted([n for n in names if n in PLACES and n not in declared], key=lambda n: PLACES[n])
+    if [PLACES[n] for n in moved] != [*range(len(args), len(args) + len(moved))]:
+        return args, names
+    rest = {name: value for name, value in names.items() if name not in moved}
+    return (*args, *[names[name] for name in moved]), rest
 
 
 def check_call(what: str, fn: Callable[..., Any], args: Any, names: Any) -> inspect.BoundArguments:

@@ -10,12 +10,11 @@ Not here: hooks (`hooks`), parameters and buffers (`parameter`), saving (`nn.sta
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Self, cast
 
 from compiler.dtype import DType, dtypes, promote
-from frontend.arguments.aliases import accepts_aliases, answer_class, check_call
+from frontend.arguments.aliases import PLACES, accepts_aliases, answer_class, by_place, check_call
 from frontend.arguments.checks import element_type, whole
 from frontend.arguments.conversion import flag, shown
 from frontend.assignment import clear_gradient, refer
@@ -184,14 +183,12 @@ class Module(Hooked):
             self.named_parameters()  # results have gradients from the first call on
             for module in self.modules():
                 module.__dict__[CALLED] = True
+        if names and not PLACES.keys().isdisjoint(names):
+            args, names = by_place(self.forward, args, names)
         hooks = self.__dict__.get(HOOKS, EVERY[0])
         try:
             return self.forward(*args, **names) if hooks is None else self._hooked(hooks, args, names)
         except TypeError:
-            known = inspect.signature(self.forward).parameters
-            named = sorted([n for n in names if n not in known], key=lambda n: _PLACES.get(n, -1))
-            if named and [_PLACES.get(n) for n in named] == [*range(len(args), len(args) + len(named))]:
-                return self(*args, *[names.pop(n) for n in named], **names)
             check_call(type(self).__name__, self.forward, args, names)
             raise
 
@@ -576,13 +573,6 @@ class Module(Hooked):
         count = sum([t.numel() for _, t in every.values()])
         head = html_text(f"{type(self).__name__}: {count:,} elements in {len(rows)} tensors")
         return head + html_table(("tensor", "shape", "dtype", "device"), rows)
-
-
-_PLACES: Final = {
-    "input": 0, "input1": 0, "anchor": 0, "log_probs": 0, "hx": 1, "input2": 1, "target": 1, "targets": 1,
-    "positive": 1, "negative": 2, "var": 2, "input_lengths": 2, "target_lengths": 3,
-}  # fmt: skip
-"""PyTorch's names of arguments of layers and losses -> their places, where a signature has other names."""
 
 
 def _moved(t: Tensor, device: str | None, dtype: DType | None) -> Tensor | None:

@@ -2,9 +2,10 @@
 
 Matrices are the last two axes; the axes before are a batch. Functions take float32 and float64, and raise
 `UsageError` for other dtypes and for shapes that do not fit, `UsageTypeError` for arguments of other classes.
-`qr` uses Householder reflections, one for each column; `inverse` and `solve` use `qr`. `svd` uses Jacobi
-rotations of pairs of columns, disjoint pairs at once. The number of steps depends on the shape alone, so all
-functions can be captured.
+`qr` uses Householder reflections, one for each column. `solve` and `inverse` use Gaussian elimination with
+exchanged rows, then back substitution. `svd` uses Jacobi rotations of pairs of columns, disjoint pairs at
+once. The number of steps depends on the shape alone, so all functions can be captured. Steps of elimination,
+substitution and rotation move rows and columns on, so that all are the same kernels (`singular.stepped`).
 
 For determinants, columns are exchanged before reflections, so that gradients are right at singular matrices,
 too: those of `det` are the cofactors. Second derivatives are right where the rank is at least n - 1.

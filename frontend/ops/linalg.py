@@ -66,7 +66,7 @@ def matmul(self: T, other: T) -> T:
     Raises `UsageError` for tensors of shape () and for sizes that do not fit.
     """
     found, dtype = wide_matmul(self, other), promote(self.expr.dtype, other.expr.dtype)
-    return found if dtype is dtypes.bool else convert(found, dtype)
+    return found if dtype is dtypes.bool else convert(found, dtype)  # `summed`, without its call
 
 
 def wide_matmul(self: T, other: T) -> T:

@@ -128,8 +128,8 @@ def interpolate(  # noqa: PLR0917 - the field's signature
     `mode` is "nearest", "nearest-exact", "area" (means of bins), "linear", "bilinear", "trilinear" (for one,
     two and three spatial axes), or "bicubic" (for two). `align_corners`, for the last four, puts the first
     and last elements of both sizes on each other. With `recompute_scale_factor`, positions are computed from
-    the new sizes instead of the factor. Weighted sums of uint8 are
-    rounded after each axis, the last first, as in PyTorch; those of other integers are float32.
+    the new sizes instead of the factor. Weighted sums of uint8 are rounded after each axis, the last first,
+    as in PyTorch; those of other integers are float32.
 
     Raises `UsageError` for another mode or number of axes, for sizes below 1, unless either `size` or
     `scale_factor` is given, and for options that the mode lacks; `UnsupportedError` for `antialias`.

@@ -1,7 +1,7 @@
-"""Checks that matrices are regular, or positive definite; they raise `LinAlgError`, as PyTorch.
+"""The steps of decompositions, and the checks that matrices are regular or positive definite.
 
-A check computes one bool on the device and waits for it. Values cannot be read inside traced methods,
-gradients and captured functions: there nothing is checked.
+A check computes one bool on the device, waits for it, and raises `LinAlgError`, as PyTorch. Values cannot be
+read inside traced methods, gradients and captured functions: there nothing is checked.
 
 Not here: the decompositions (`decompositions`). Next: `linalg`, products of matrices.
 """

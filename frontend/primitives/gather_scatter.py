@@ -123,7 +123,7 @@ def _named(index: UOp, shape: tuple[int, ...], axis: int, n: int) -> UOp:
     """Return whether each index, expanded along axis + 1, names each of n places, along the axis."""
     named, whole = index.shape, (*shape[:axis], n, *shape[axis:])
     few = n <= dtypes.int32.max
-    place = graph.iota(whole, axis) if few else graph.iota(whole, axis, dtypes.int64)
+    place = graph.iota(whole, axis, dtypes.int32 if few else dtypes.int64)
     dtype = index.dtype if few else dtypes.int64
     row = graph.cast(graph.reshape(index, (*named[:axis], 1, *named[axis:])), dtype)
     return graph.binary(Ops.EQ, graph.cast(place, dtype), graph.expand(row, whole))

@@ -177,7 +177,10 @@ def test_products_of_bytes_are_exact(native: str, m: int, n: int, k: int, layout
     for left, right in SIGNS:
         a, x = given(left, (m, k), swap=layout[0] == "A")
         b, y = given(right, (k, n), swap=layout[1] == "B")
-        np.testing.assert_array_equal((x.int() @ y.int()).numpy(), a.astype(np.int64) @ b.astype(np.int64))
+        wanted = a.astype(np.int64) @ b.astype(np.int64)
+        np.testing.assert_array_equal((x.int() @ y.int()).numpy(), wanted)
+        kept = (x @ y).numpy()  # of bytes of one kind the lowest bits
+        np.testing.assert_array_equal(kept, wanted.astype(left if left == right else "int16"))
 
 
 @pytest.mark.parametrize("kinds", SIGNS)

@@ -386,6 +386,21 @@ def test_pictures_of_bytes_are_resized_to_bytes():
         assert (str(found.dtype), found[0, 0].tolist()) == ("torch.uint8", want)
 
 
+def test_a_layer_called_by_names_runs_its_hooks_once_and_keeps_errors_of_the_program():
+    layer, seen = nn.Linear(2, 2), []
+    layer.register_forward_pre_hook(lambda *_: seen.append("before"))
+    layer.register_forward_hook(lambda *_: seen.append("after"))
+    layer(input=Tensor([[1.0, 2.0]]))
+    assert seen == ["before", "after"]
+
+    class Failing(nn.Module):
+        def forward(self, x: Tensor, **more: Any) -> Tensor:
+            raise TypeError(f"of the program: {sorted(more)}, {x.shape}")
+
+    with pytest.raises(TypeError, match="of the program"):
+        Failing()(Tensor([1.0]), target=1)
+
+
 def test_no_tensor_is_none():
     x = Tensor([1.0, 2.0])
     assert operator.eq(x, None) is False

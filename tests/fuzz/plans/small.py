@@ -74,6 +74,7 @@ SMALL: dict[str, Callable[[], Tensor]] = {
     "brain in rows": lambda: product(33, 40, 38, "ab", dtype="bfloat16"),
     "eight bits": lambda: product(33, 40, 38, "aB", dtype="float8_e4m3fn"),
     "bytes": lambda: product(35, 40, 36, "ab", dtype="int8"),
+    "bytes that stay bytes": lambda: leaf(33, 40, dtype="int8") @ leaf(40, 44, dtype="int8"),
     "bytes turned": lambda: product(20, 37, 64, "AB", dtype="int8"),
     "bytes in quads": lambda: product(33, 40, 44, "Ab", dtype="int8"),
     "bytes without a sign": lambda: product(36, 41, 40, "aB", dtype="uint8"),
