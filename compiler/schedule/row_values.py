@@ -197,11 +197,10 @@ class RowValues:
 
     def use(self, s: Softmax, number: int, ast: UOp) -> Use | None:
         """Return a product as one with a softmax's weights; None if it has another form."""
-        if symbolic.terms_of(ast.src[0].src[1])[1] or any(
-            n.op in (Ops.VAR, Ops.INDEXOF) for n in ordered(ast)
-        ):
+        node, *others = [n for n in ordered(ast) if n.op is Ops.REDUCE]  # others: of the values it loads
+        unknown = any(n.op in (Ops.VAR, Ops.INDEXOF) for n in ordered(ast))
+        if others or unknown or symbolic.terms_of(ast.src[0].src[1])[1]:
             return None
-        (node,) = [n for n in ordered(ast) if n.op is Ops.REDUCE]
         loads = [n for n in ordered(ast) if n.op is Ops.LOAD and n.src[0].arg == s.scores]
         factors = [x for x in node.src[0].src if any(n in loads for n in ordered(x))]
         if len(loads) != 1 or len(factors) != 1 or len(ast.src) != 1 or len(node.arg[1]) != 1:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import random
 from itertools import product
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -22,9 +22,13 @@ from compiler.schedule.scheduler import ScheduleItem, limits_on, schedule
 from compiler.targets import target_of
 from frontend import Tensor
 from frontend.evaluation.expr import uops
+from frontend.nn import functional
 from hcq.errors import CompileError
 from tests.compiler.test_online_product import DEVICES, ULP, drawn_mask, exact, leaf
 from tests.compiler.test_online_product import scheduled as online_scheduled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 F32 = dtypes.float32
 
@@ -155,6 +159,32 @@ CASES = [
 @pytest.mark.parametrize(("arch", "case"), list(product(DEVICES, range(len(CASES)))))
 def test_gradients_are_those_of_float64(arch, case) -> None:
     check(arch, *CASES[case])
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": functional.cross_entropy,
+    "weighted": lambda x, y: functional.cross_entropy(x, y, x[0].detach().exp()),
+    "smooth": lambda x, y: functional.cross_entropy(x, y, label_smoothing=0.1),
+    "scaled": lambda x, y: (x.softmax(1) / x.softmax(1).square().sum()).gather(1, y[:, None]).sum(),
+}
+
+
+@pytest.mark.parametrize("device", ["nv-emu", "amd-emu"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_of_classifiers_are_those_of_the_host(loss: str, device: str) -> None:
+    """A softmax between products whose gradient has a sum of all rows, such as that of the weights."""
+    rng = np.random.default_rng(5)
+    made = [rng.standard_normal(shape, dtype=np.float32) for shape in ((9, 5), (5, 7), (7, 4))]
+
+    def slopes(device: str) -> list[Any]:
+        x, *weights = [Tensor(a, device=device, requires_grad=True) for a in made]
+        LOSSES[loss](
+            (x @ weights[0]).relu() @ weights[1], Tensor([3, 1, 2, 0] * 2 + [1], device=device)
+        ).backward()
+        return [w.grad.numpy() for w in (x, *weights)]
+
+    for found, wanted in zip(slopes(device), slopes("cpu"), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
 SIZES = list(product((1, 2), ((1, 1), (2, 1), (3, 3)), (1, 7, 64), (1, 7, 64), (16, 40)))

@@ -34,19 +34,6 @@ def test_unbiased_and_keepdim_follow_the_axis_by_position(name: str):
             spread(0, False, unbiased=True)
 
 
-@pytest.mark.parametrize("unbiased", [False, True])
-def test_the_names_of_both_libraries_mean_one_correction(unbiased: bool):  # noqa: FBT001
-    x, ddof = Tensor(X), int(unbiased)
-    want = X.var(1, ddof=ddof, keepdims=True)
-    for got in (x.var(1, unbiased=unbiased, keepdim=True), x.var(1, correction=ddof, keepdim=True)):
-        np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
-    spread, mean = x.std_mean(dim=1, unbiased=unbiased, keepdim=True)
-    np.testing.assert_allclose(spread.numpy(), np.sqrt(want), rtol=1e-6)
-    assert mean.shape == (2, 1)
-    rows = x[: Variable("n", 1, 2).bind(2)]
-    np.testing.assert_allclose(rows.var(1, unbiased=unbiased).numpy(), want[:, 0], rtol=1e-6)
-
-
 def test_extremes_of_a_number_are_a_pair_of_numbers():
     values, indices = Tensor(3.0).topk(1)
     assert (values.shape, values.item(), indices.shape, indices.item()) == ((), 3.0, (), 0)

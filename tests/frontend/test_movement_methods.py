@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from frontend import Tensor, dtypes, tensor
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 V = np.arange(7, dtype=np.int32)
@@ -166,3 +169,19 @@ def test_empty_tensors():
     assert Tensor(X)[:, :0].numpy().shape == (2, 0, 4)
     assert Tensor(X)[:, :0].sum().item() == 0.0
     assert Tensor([], dtype=dtypes.int32).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: Tensor(1.0).unbind(), "unbind: there is no axis 0"),
+        (lambda: Tensor(X).repeat_interleave(-1), "not negative, saw -1"),
+        (lambda: Tensor.meshgrid(Tensor([1.0]), indexing="yx"), r"indexing .* saw 'yx'"),  # type: ignore[arg-type]
+        (lambda: Tensor([1.0]).diagonal(), "at least two axes"),
+        (lambda: Tensor([[1.0]]).diagonal(axis1=1, axis2=-1), "two different axes, saw 1 and -1"),
+        (lambda: Tensor(X).diag(), "a vector or a matrix"),
+    ],
+)
+def test_axes_that_are_not_there_are_named(call: Callable[[], object], text: str):
+    with pytest.raises(UsageError, match=text):
+        call()
