@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from compiler.emit.builder import Builder
     from compiler.emit.linear import Line
 
+_WORDS = 8
+"""Lanes from which on sums of products of halves have their own form."""
+
 
 def _arithmetic(floats: str, whole: str, bools: str = "") -> Callable[[Builder, DType, Line, Line], Line]:
     """Return an operation with an instruction for floats, one for integers, and perhaps one for bools."""
@@ -38,6 +41,32 @@ def _arithmetic(floats: str, whole: str, bools: str = "") -> Callable[[Builder, 
         return b.alu(floats if d.is_float else bools if bools and d is dtypes.bool else whole, x, y)
 
     return operation
+
+
+def _add(b: Builder, d: DType, x: Line, y: Line) -> Line:
+    """Add. The sum of the products of both halves of two words has the form that LLVM finds PMADDWD in.
+
+    low(v) * low(w) + high(v) * high(w), each half with its sign -> products of vectors of int16.
+    """
+    if d.is_float or not x.lanes == y.lanes >= _WORDS or not x.arg == y.arg == "mul":
+        return b.alu("fadd" if d.is_float else "add", x, y)
+    low, high = [_half_of(s) for s in x.src], [_half_of(s) for s in y.src]
+    if any(s is None or s[1] or (s[0], 16) != t for s, t in zip(low, high, strict=True)):
+        return b.alu("add", x, y)
+    pairs = [b.line("convert", dtypes.int16, 2 * x.lanes, (s[0],), "bitcast") for s in low if s]
+    parts = [[b.shuffle(p, p, range(n, 2 * x.lanes, 2)) for p in pairs] for n in (0, 1)]
+    return b.alu("add", *[b.alu("mul", *[b.convert("sext", p, d) for p in both]) for both in parts])
+
+
+def _half_of(x: Line) -> tuple[Line, int] | None:
+    """Return the 32-bit word of which a value is the half from bit 0 or 16 on, extended by its sign."""
+    if (x.op, x.arg) != ("convert", "sext") or (x.src[0].op, x.src[0].arg) != ("convert", "trunc"):
+        return None
+    word = x.src[0].src[0]
+    if (x.src[0].dtype.bits, word.dtype.bits) != (16, 32):
+        return None
+    upper = word.op == "alu" and word.arg == "lshr" and (word.src[1].op, word.src[1].arg) == ("const", 16)
+    return (word.src[0], 16) if upper else (word, 0)
 
 
 def _pick(predicate: str, integer: str) -> Callable[[Builder, DType, Line, Line], Line]:
@@ -185,7 +214,7 @@ UNARY: dict[str, Callable[[Builder, DType, Line], Line]] = {
 }  # fmt: skip
 
 BINARY: dict[str, Callable[[Builder, DType, Line, Line], Line]] = {
-    "ADD": _arithmetic("fadd", "add"), "SUB": _arithmetic("fsub", "sub"),
+    "ADD": _add, "SUB": _arithmetic("fsub", "sub"),
     "MUL": _arithmetic("fmul", "mul", "and"), "DIV": _arithmetic("fdiv", "fdiv"),
     "FLOORDIV": _floordiv, "MOD": _mod,
     "FMOD": lambda b, _d, x, y: fmod(b, x, y), "POW": power,

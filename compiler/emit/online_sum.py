@@ -133,10 +133,6 @@ class OnlineSum:
 
     # The loop over blocks of keys.
 
-    def _block_of(self, number: Line) -> UOp:
-        """Return the first key of a block as an index."""
-        return block_start(self.e, number, self.key.count, self.key.block)
-
     def _in_blocks(self) -> _State:
         """Write the loop, after the copy of the queries."""
         b, many = self.b, len(self.online.scores)
@@ -145,7 +141,7 @@ class OnlineSum:
         (begin, end), copied, keys = self._blocks(), b.index(0), tiles[many : 2 * many]
 
         def load(tile: SharedTile | TileRing, number: Line, slot: Line | None) -> Pieces:
-            start = self._block_of(b.add(number, begin))
+            start = block_start(self.e, b.add(number, begin), self.key.count, self.key.block)
             if tile not in keys:
                 return tile.load(start, slot)
             starts, key = self.e.index.starts, self.key.range
@@ -432,7 +428,8 @@ class OnlineSum:
             )
             half, word = divmod(_rank(to.column, register), self.own)
             mine = words[self.row_at[high, part]][step * self.own + word]
-            found.append(self._of_half(mine, half) if _count(to.column) > self.own else mine)
+            registers = math.prod([d.size for d in to.column if d.of == "register"])
+            found.append(self._of_half(mine, half) if registers > self.own else mine)
         return found
 
     def _of_half(self, word: Line, half: int) -> Line:
@@ -460,11 +457,6 @@ def _rank(digits: Sequence[Digit], register: int) -> int:
         place += register // d.step % d.size * size
         size *= d.size
     return place
-
-
-def _count(digits: Sequence[Digit]) -> int:
-    """Return how many registers differ in their digits."""
-    return math.prod([d.size for d in digits if d.of == "register"])
 
 
 def _tree(values: list[Line], combine: Callable[[Line, Line], Line]) -> Line:

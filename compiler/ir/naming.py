@@ -97,7 +97,7 @@ def _product(reduce: UOp) -> tuple[set[int], set[int]] | None:
         value = value.src[0]
     if reduce.arg[0] is not Ops.ADD or value.op is not Ops.MUL:
         return None
-    a, b = (_ranges(factor) for factor in value.src)
+    a, b = ({p.arg[0] for p in postorder((factor,)) if p.op is Ops.RANGE} for factor in value.src)
     over = set(reduce.arg[1])
     return (a, b) if a & over and b & over and value.src[0] is not value.src[1] else None
 
@@ -115,10 +115,6 @@ def _matrix(
     if not rows and not columns:
         return ["dot"], sizes
     return ["matmul" if rows and columns else "matvec"], sizes
-
-
-def _ranges(node: UOp) -> set[int]:
-    return {part.arg[0] for part in postorder((node,)) if part.op is Ops.RANGE}
 
 
 def _bounded(words: Iterable[str], between: str, most: int) -> str:

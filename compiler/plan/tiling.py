@@ -205,7 +205,7 @@ def _best_split(kernel: KernelShape, model: Model) -> RangeSplit:
         candidates = [split for split in candidates if model.busy(split) > 1] or candidates
     scored = sorted([(model.total(s), i) for i, s in enumerate(candidates)])
     best_cost, best = scored[0][0], candidates[scored[0][1]]
-    main = max(kernel.families, key=_work, default=None)
+    main = max(kernel.families, key=lambda f: f.trips * prod([int(r.arg[1]) for r in f.free]), default=None)
     for _, i in scored[:2]:
         kept = not model.threaded and bool(find_rows(kernel, candidates[i]))
         for tile in _tiles(model, main, candidates[i], kept=kept):
@@ -216,10 +216,6 @@ def _best_split(kernel: KernelShape, model: Model) -> RangeSplit:
             if cost < best_cost * 0.999:
                 best_cost, best = cost, tile
     return best
-
-
-def _work(family: Family) -> int:
-    return family.trips * prod([int(r.arg[1]) for r in family.free])
 
 
 def _tiles(model: Model, main: Family | None, base: RangeSplit, *, kept: bool) -> list[RangeSplit]:

@@ -58,7 +58,7 @@ def keys_of(parts: Sequence[UOp]) -> int:
     if len(parts) != 3 or any(len(part.src) != 1 for part in parts):
         return 0
     scores, middle, last = parts
-    keys, sums = _softmax(middle), [_the_sum(part) for part in (scores, last)]
+    keys, sums = _along(middle.src[0].src[2], ranges_in(middle)), [_the_sum(part) for part in (scores, last)]
     made, weights = (part.src[0].src[0] for part in (scores, middle))
     if keys is None or None in sums or made.dtype is not _F32 or weights.dtype is not _F32:
         return 0
@@ -80,16 +80,8 @@ def _the_sum(ast: UOp) -> UOp | None:
     return found[0] if len(found) == 1 and _of_products(found[0]) else None
 
 
-def _softmax(ast: UOp) -> UOp | None:
-    """Return the range along the rows of exp(x - max(x)) / sum(exp(x - max(x))) of loaded x.
-
-    Return None if the kernel computes anything else.
-    """
-    return _along(ast.src[0].src[2], ranges_in(ast))
-
-
 def _along(value: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp | None:
-    """Return the range along the rows of a softmax, a value of a kernel; None for any other value."""
+    """Return the range along the rows of exp(x - max(x)) / sum(exp(x - max(x))) of loaded x; else None."""
     if value.op is not Ops.DIV or value.dtype is not _F32:
         return None
     top, total = value.src

@@ -103,7 +103,8 @@ def _joined(
     for part in parts:
         for ref in part.bufs:
             inside[ref] = inside.get(ref, 0) + (ref not in part.writes)
-    outside = {ref for ref in _stored(parts) if not isinstance(ref, TempRef) or readers[ref] > inside[ref]}
+    stored = {ref for part in parts for ref in part.writes}
+    outside = {ref for ref in stored if not isinstance(ref, TempRef) or readers[ref] > inside[ref]}
     one = joined(parts, None, outside)
     if one is None or not _fits(one.ast, least):
         return None
@@ -122,10 +123,6 @@ def depends(item: ScheduleItem, other: ScheduleItem) -> bool:
 def _places(refs: Iterable[BufRef]) -> set[int]:
     """Return the parameters among some buffers: one buffer may have several shapes."""
     return {ref.n for ref in refs if ref.kind == "in"}
-
-
-def _stored(parts: Sequence[ScheduleItem]) -> set[BufRef]:
-    return {ref for part in parts for ref in part.writes}
 
 
 def _fits(chain: UOp, least: int) -> bool:

@@ -301,3 +301,25 @@ def test_operands_that_are_computed_and_convolutions_are_right(native: str) -> N
     plain = [Tensor(z.astype(np.float32)).realize() for z in (image, filters)]
     got = bytes_of[0].conv2d(bytes_of[1], padding=1).numpy()
     np.testing.assert_array_equal(got.astype(np.float32), plain[0].conv2d(plain[1], padding=1).numpy())
+
+
+def test_sums_of_products_of_halves_of_words_have_an_instruction_without_vnni() -> None:
+    v, w = (load(n, loop(0, 64), dtypes.uint32) for n in (1, 2))
+    low = [op("CAST", op("CAST", x, dtype=dtypes.int16), dtype=dtypes.int32) for x in (v, w)]
+    shifted = [op("SHR", x, number(16, dtypes.uint32)) for x in (v, w)]
+    high = [op("CAST", op("CAST", x, dtype=dtypes.int16), dtype=dtypes.int32) for x in shifted]
+    for arch in ("x86_64-v3", WITHOUT):
+        for first, second in ((low, high), (low, high[::-1]), (low, low), (high, low)):
+            made = op("ADD", op("MUL", *first), op("MUL", *second))
+            ir, _ = lower(sink(store(0, loop(0, 64), made)), target_of(arch))
+            assert ("bitcast" in ir) == ((first, second) == (low, high))
+            assert "vpmaddwd" in llvm.emit_assembly(ir, target_of(arch).machine())
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 13, 64])
+def test_sums_of_products_of_halves_of_words_are_exact(size: int) -> None:
+    v, w = np.random.RandomState(size).choice([-32768, -1, 0, 3, 32767], (2, size, 2)).astype(np.int16)
+    each = [(t.cast("int16"), (t >> 16).cast("int16")) for t in (Tensor(x.view(np.uint32)) for x in (v, w))]
+    low, high = (x.cast("int32") * y.cast("int32") for x, y in zip(*each, strict=True))
+    want = (v.astype(np.int64) * w).sum(1).astype(np.int32)
+    assert (low + high).reshape(-1).numpy().tolist() == want.tolist()

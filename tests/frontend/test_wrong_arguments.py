@@ -74,35 +74,11 @@ OPTIMISERS = {
 def wrong() -> tuple[Any, ...]:
     """Return values of every kind, most of which a parameter refuses."""
     return (
-        None,
-        "text",
-        b"bytes",
-        {},
-        {1, 2},
-        object(),
-        1j,
-        True,
-        -1,
-        0,
-        7,
-        1 << 70,
-        2.5,
-        math.nan,
-        [],
-        [None],
-        ["a"],
-        (1, "a"),
-        (0, 0),
-        [[1], [2, 3]],
-        np.zeros((2, 2), dtype=complex),
-        np.array(["a"]),
-        slice(0, 1),
-        len,
-        Tensor([[True, False]]),
-        Tensor([0.5, 1.5, 2.5, 3.5, 4.5]),
-        Tensor([3, -3]),
+        None, "text", b"bytes", {}, {1, 2}, object(), 1j, True, -1, 0, 7, 1 << 70, 2.5, math.nan, [],
+        [None], ["a"], (1, "a"), (0, 0), [[1], [2, 3]], np.zeros((2, 2), dtype=complex), np.array(["a"]),
+        slice(0, 1), len, Tensor([[True, False]]), Tensor([0.5, 1.5, 2.5, 3.5, 4.5]), Tensor([3, -3]),
         tensor(1),
-    )
+    )  # fmt: skip
 
 
 def selves() -> tuple[Tensor, ...]:

@@ -129,10 +129,6 @@ def _emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
     return assemble(ptx(ir, machine, level), machine.cpu)
 
 
-def _machine(arch: str) -> llvm.Machine:
-    return llvm.Machine("nvptx64-nvidia-cuda", arch)
-
-
 @functools.cache
 def target(arch: str) -> Target:
     """Return the target of an architecture. Raises `UnsupportedError` if it is not in the table."""
@@ -144,7 +140,7 @@ def target(arch: str) -> Target:
     return Target(
         arch=arch,
         dialect=DIALECT,
-        machine=functools.partial(_machine, arch),
+        machine=functools.partial(llvm.Machine, "nvptx64-nvidia-cuda", arch),
         vector_bytes=4 * THREADS,
         registers=96,
         fma_per_cycle=0.5,

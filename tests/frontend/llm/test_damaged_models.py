@@ -278,27 +278,16 @@ def test_mutants_of_files_are_refused_or_run(count: int, tmp_path: Path):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"temperature": -1.0}, "temperature"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"top_k": -1}, "top_k"),
-        ({"top_p": 0.0}, "top_p"),
-        ({"top_p": "1"}, "top_p"),
-        ({"temperature": None}, "temperature"),
-        ({"temperature": float("inf")}, "temperature"),
-        ({"top_k": True}, "top_k"),
-        ({"seed": -1}, "seed"),
-        ({"seed": 0.5}, "seed"),
-        ({"stop": ["</s>"]}, "stop: wanted ids"),
-        ({"stop": 2}, "stop: wanted ids"),
-        ({"ids": 1}, "wanted ids"),
-        ({"max_tokens": -1}, "max_tokens"),
-        ({"ids": []}, "1 to 512 ids"),
-        ({"ids": [96]}, "outside the vocabulary"),
-        ({"ids": [-1]}, "outside the vocabulary"),
-        ({"ids": ["a"]}, "whole numbers"),
-        ({"ids": [0] * 513}, "1 to 512 ids"),
+        ({"temperature": -1.0}, "temperature"), ({"temperature": float("nan")}, "temperature"),
+        ({"top_k": -1}, "top_k"), ({"top_p": 0.0}, "top_p"), ({"top_p": "1"}, "top_p"),
+        ({"temperature": None}, "temperature"), ({"temperature": float("inf")}, "temperature"),
+        ({"top_k": True}, "top_k"), ({"seed": -1}, "seed"), ({"seed": 0.5}, "seed"),
+        ({"stop": ["</s>"]}, "stop: wanted ids"), ({"stop": 2}, "stop: wanted ids"),
+        ({"ids": 1}, "wanted ids"), ({"max_tokens": -1}, "max_tokens"), ({"ids": []}, "1 to 512 ids"),
+        ({"ids": [96]}, "outside the vocabulary"), ({"ids": [-1]}, "outside the vocabulary"),
+        ({"ids": ["a"]}, "whole numbers"), ({"ids": [0] * 513}, "1 to 512 ids"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments_are_refused_at_the_call(given: dict[str, Any], match: str, tmp_path: Path):
     model = llm.load(write(tmp_path, "llama 2"))
     with pytest.raises(UsageError, match=match):
