@@ -39,10 +39,6 @@ def _mul(a: TensorBase, b: TensorBase) -> TensorBase:
     return apply(Ops.MUL, None, a, b)
 
 
-def _neg(a: TensorBase) -> TensorBase:
-    return apply(Ops.NEG, None, a)
-
-
 def _select(g: TensorBase, _out: TensorBase, c: TensorBase, *_sides: TensorBase) -> Gradients:
     """Return g for the first side where c is true, g for the second where c is false, and 0 elsewhere."""
     zero = number_like(g, 0.0)
@@ -183,7 +179,7 @@ def _product_of_rest(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
     is_zero = apply(Ops.EQ, None, x, zero)
     is_infinite = apply(Ops.EQ, None, apply(Ops.ABS, None, x), infinite)
     is_undefined = apply(Ops.NE, None, x, x)
-    sign = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), _neg(one), one)
+    sign = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), apply(Ops.NEG, None, one), one)
     safe = apply(Ops.WHERE, None, is_infinite, sign, x)
     safe = apply(Ops.WHERE, None, apply(Ops.OR, None, is_zero, is_undefined), one, safe)
     product = spread(fold(Ops.MUL, safe, axes, keepdim=True), shape)

@@ -178,26 +178,16 @@ class _Writer:
         work = c.assembly
         states = {b: i for i, (_, b) in enumerate(c.states)}
         facts = {
-            "format": FORMAT,
-            "device": c.device.name,
-            "arch": c.device.arch,
-            "compiler": compiler_digest(),
-            "label": "" if work is None else work.label,
-            "arguments": encoded(args, "an argument"),
-            "result": encoded(c.nest, "the result"),
-            "expect": [_kind(e) for e in c.expect],
-            "inputs": c.inputs,
-            "draws": c.draws,
-            "sizes": c.sizes,
-            "assigned": c.assigned,
-            "large": c.large,
-            "writes": c.writes,
-            "checks": len(c.checks),
+            "format": FORMAT, "device": c.device.name, "arch": c.device.arch,
+            "compiler": compiler_digest(), "label": "" if work is None else work.label,
+            "arguments": encoded(args, "an argument"), "result": encoded(c.nest, "the result"),
+            "expect": [_kind(e) for e in c.expect], "inputs": c.inputs, "draws": c.draws, "sizes": c.sizes,
+            "assigned": c.assigned, "large": c.large, "writes": c.writes, "checks": len(c.checks),
             "results": [self._result(r) for r in c.results],
             "launches": [] if work is None else [self._launch(k) for k in work.kernels],
             "partial": [] if work is None else [i for i, k in enumerate(work.kernels) if k.partial],
             "params": [] if work is None else list(work.params),
-        }
+        }  # fmt: skip
         outside = {} if work is None else work.fixed
         names = {t.leaves[0].buffer: n for n, t in self.state.items() if t.expr.op is PARAM}
         each = dict.fromkeys([*outside.values(), *states])

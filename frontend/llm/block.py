@@ -266,9 +266,7 @@ class Decoder:
         turning = {rope: turns(rope, rate, positions) for rope, rate in cache.rates.items()}
         span = TokenSpan(cache, at, tokens, masks, turning)
         for number, block in enumerate(self.blocks):
-            x = block(x, span, number)
-            if tokens > 1:  # a prompt's dequantised matrices are those of one layer at a time
-                x = x.realize()
+            x = block(x, span, number).realize()  # what is dequantised is that of one layer at a time
         return x
 
     def logits(self, x: Tensor) -> Tensor:

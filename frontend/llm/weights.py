@@ -1,9 +1,9 @@
 """Weights as a file has them: matrices of bfloat16, float16, float32 or quantised blocks, in device memory.
 
 A weight is read once from its file into device memory, and stays in the file's form. Products convert its
-elements to float32 as they load them (`WeightMatrix.floats` is a lazy expression that the product's kernel
-contains), so no second copy of a weight exists. Matrices of one form that have the same input, such as those
-of queries, keys and values, are read behind each other into one block, and are one product.
+elements to float32, or with one row to integers, as they load them (`WeightMatrix.floats` is a lazy value
+that the product's kernel contains), so no second copy exists. Matrices of one form that have the same input,
+such as those of queries, keys and values, are read behind each other into one block, and are one product.
 
 Not here: formats of files (`folder`). Next: `block`, which computes with them.
 """
@@ -111,23 +111,54 @@ class WeightMatrix:
 
     def product(self, x: Tensor) -> Tensor:
         """Return x (..., inputs) times the transposed matrix, (..., outputs) float32."""
-        packing = self.packing
-        short = packing is not None and packing.run * MOST_RUNS >= packing.elements
-        if packing is not None and short and x.numel() == x.shape[-1]:
-            return self._of_one(x, packing)
-        w = self.floats()
-        return x @ (w if self.columns else w.transpose(-1, -2))
+        packing, one = self.packing, x.numel() == x.shape[-1]
+        if packing is None or not one or packing.run * MOST_RUNS < packing.elements:
+            w = self.floats()
+            return x @ (w if self.columns else w.transpose(-1, -2))
+        whole = packing.factors is not None and self.data.device.startswith("cpu")
+        y = self._in_whole_numbers(x, packing) if whole else self._of_one(x, packing)
+        return y.reshape(*x.shape[:-1], y.shape[0])
 
     def _of_one(self, x: Tensor, packing: Packing) -> Tensor:
         """Return the product with one row: a sum over runs with constant shifts, scaled once a block."""
-        outputs, blocks, _ = self.data.shape
-        scale, w = (None, packing.read(self.data)) if packing.scaled is None else packing.scaled(self.data)
-        each = x.reshape(1, blocks, packing.elements)
-        runs = [slice(at, at + packing.run) for at in range(0, packing.elements, packing.run)]
-        first, *others = [each[..., run] * w[..., run] for run in runs]
+        once = packing.factors is None and packing.least is None
+        w = packing.values(self.data) if once else packing.read(self.data)
+        each = x.reshape(1, -1, packing.elements)
+        first, *others = [each[..., run] * w[..., run] for run in _runs(packing.elements, packing.run)]
         terms = sum(others, first)
-        y = (terms if scale is None else terms * scale).sum((1, 2))
-        return y.reshape(*x.shape[:-1], outputs)
+        return (terms * packing.scale(self.data) if once else terms).sum((1, 2))
+
+    def _in_whole_numbers(self, x: Tensor, packing: Packing) -> Tensor:
+        """Return the product with one row, rounded in each block to scale * q, |q| <= 32767.
+
+        A lane adds the products of two neighbours of each run, in int32: below 2**31 for all packings. Blocks
+        of 16 groups are two steps: a kernel computes a value at 8 places at most (`schedule.analysis`).
+        """
+        assert packing.factors is not None
+        b, (outputs, blocks, size) = self.data.realize(), self.data.shape
+        factors, lanes = packing.factors(b), packing.run // 2
+        steps = factors.shape[-1] // 8
+        each = x.reshape(1, blocks, 1, packing.elements)
+        scale = (each.abs().amax(-1, keepdim=True) * (1 / 32767)).maximum(1e-30).clone()
+        q = (each / scale).round().cast(dtypes.int32).reshape(1, blocks, steps, -1, 2)
+        pairs = ((q[..., 0] & 0xFFFF) | (q[..., 1] << 16)).cast(dtypes.uint32).clone()
+        both = _half(pairs, 0) + _half(pairs, 1)
+        words = Tensor.of_part((leaf_expr((outputs, blocks, size // 2), dtypes.uint16, b.device), b.leaves))
+        codes = packing.codes(words).reshape(outputs, blocks, steps, -1)
+        factors, terms = factors.reshape(outputs, blocks, steps, 8), []
+        for n, run in enumerate(_runs(codes.shape[-1], lanes)):
+            v, w = codes[..., run], pairs[..., run]
+            term = _half(v, 0) * _half(w, 0) + _half(v, 1) * _half(w, 1)
+            term = term - (both * packing.offset).clone()[..., run] if packing.offset else term
+            terms.append(term * _spread(factors[..., n * steps : (n + 1) * steps], lanes))
+        y = sum(terms[1:], terms[0]).cast(dtypes.float32) * (packing.scale(b).unsqueeze(-1) * scale)
+        if packing.least is not None:
+            step, m = packing.least(b)
+            assert m is not None
+            sums = both.reshape(1, blocks, lanes, -1).sum(-1).cast(dtypes.int32).clone()
+            least = (m.cast(dtypes.int32) * sums).cast(dtypes.float32).unsqueeze(-2)
+            y = y - least * (step.unsqueeze(-1) * scale / steps)  # a share in each step
+        return y.sum((1, 2, 3))
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the rows, or the matrices of experts, of ids (...): (..., *rest) float32."""
@@ -154,6 +185,22 @@ class Projection:
             y = y if bias is None else y + bias
             out += [y] if len(sizes) == 1 else y.split(list(sizes), -1)
         return out
+
+
+def _runs(count: int, size: int) -> list[slice]:
+    return [slice(at, at + size) for at in range(0, count, size)]
+
+
+def _half(word: Tensor, n: int) -> Tensor:
+    """Return the lower (0) or upper (1) half of uint32 as a signed number, int32."""
+    return (word >> 16 if n else word).cast(dtypes.int16).cast(dtypes.int32)
+
+
+def _spread(factors: Tensor, lanes: int) -> Tensor:
+    """Return one factor, or for each half of the lanes one, int32."""
+    first, last = (factors[..., n : n + 1].cast(dtypes.int32) for n in (0, factors.shape[-1] - 1))
+    lane = Tensor.arange(lanes, dtype=dtypes.int32, device=factors.device)
+    return first if factors.shape[-1] == 1 else (lane < lanes // 2).where(first, last)
 
 
 def _placed(source: Source, each: Sequence[Stored], shape: tuple[int, ...], dtype: DType) -> Tensor:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import DType, dtypes
@@ -33,23 +35,52 @@ _E2M1: Final = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
 class Packing(NamedTuple):
-    """A quantised type."""
+    """A quantised type: an element is scale * value; a value is a code less `offset`, or one of a table.
+
+    The functions take blocks (..., size) of uint8, and are lazy.
+    """
 
     name: str
     elements: int
     """Elements of a block."""
     size: int
     """Bytes of a block."""
-    read: Callable[[Tensor], Tensor]
-    """Returns the values (..., elements) of blocks (..., size) of uint8, float32; lazy."""
     run: int
     """Neighbouring elements whose fields are the same bits of neighbouring bytes."""
-    scaled: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
-    """Returns the scale (..., 1) and the values (..., elements) whose products `read` returns, float32; lazy.
-    None: a block has several scales or least values."""
+    scale: Callable[[Tensor], Tensor]
+    """Returns the scale (..., 1), float32."""
+    codes: Callable[[Tensor], Tensor]
+    """Returns the codes (..., elements), whole numbers of 8 bits. Blocks of 256 without a table may be uint16
+    (..., size / 2): then two neighbours are in the halves of each uint32 (..., elements / 2)."""
+    offset: int = 0
+    table: tuple[int, ...] = ()
+    factors: Callable[[Tensor], Tensor] | None = None
+    """Returns whole numbers (..., groups), with which the scales of neighbouring elements are multiplied."""
+    least: Callable[[Tensor], tuple[Tensor, Tensor | None]] | None = None
+    """Returns a scale (..., 1), float32, and whole numbers (..., groups), None: 1. Neighbouring elements are
+    less by their product."""
+
+    def values(self, b: Tensor) -> Tensor:
+        """Return the values (..., elements), float32."""
+        codes = self.codes(b)
+        return _chosen(self.table, codes) if self.table else _signed(codes, self.offset)
+
+    def read(self, b: Tensor) -> Tensor:
+        """Return the elements (..., elements), float32."""
+        q, scale = self.values(b), _scaled(self.scale(b), self.factors and self.factors(b))
+        y = scale * q.reshape(*scale.shape[:-1], self.elements // scale.shape[-2])
+        if self.least is not None:
+            least = _scaled(*self.least(b))
+            y = y.reshape(*least.shape[:-1], self.elements // least.shape[-2]) - least
+        return y.reshape(*q.shape)
 
 
-def _half(b: Tensor, at: int) -> Tensor:
+def _scaled(scale: Tensor, factors: Tensor | None) -> Tensor:
+    """Return the products, (..., groups, 1)."""
+    return (scale if factors is None else scale * factors.cast(dtypes.float32)).unsqueeze(-1)
+
+
+def _half(b: Tensor, at: int = 0) -> Tensor:
     """Return the float16 at byte `at` of each block, as float32 (..., 1).
 
     A bitcast of two bytes would be a sum of two, which a product's kernel does not contain.
@@ -58,90 +89,46 @@ def _half(b: Tensor, at: int) -> Tensor:
     return (low | (high << 8)).bitcast(dtypes.float16).cast(dtypes.float32)
 
 
+def _word(b: Tensor, at: int) -> Tensor:
+    """Return the number in the four bytes from `at` on of each block, uint32 (..., 1)."""
+    return reduce(or_, [b[..., at + n : at + n + 1].cast(dtypes.uint32) << 8 * n for n in range(4)])
+
+
+def _each(b: Tensor, code: int) -> int:
+    """Return the number that is a code in each half of a word, if `Packing.codes` of `b` are such pairs."""
+    return code if b.dtype.itemsize == 1 else code * 0x10001
+
+
 def _bits(b: Tensor, begin: int, end: int, width: int, run: int) -> Tensor:
-    """Return the fields of `width` bits in bytes begin..end of each block, (..., fields).
+    """Return the fields of `width` bits in bytes begin..end of each block, as `Packing.codes`.
 
     Of each run of `run` bytes come first the lowest fields of all bytes, then the next fields, and so on.
     """
-    lead, count = b.shape[:-1], 8 // width
-    runs = b[..., begin:end].reshape(*lead, (end - begin) // run, 1, run)
-    shifts = (Tensor.arange(count, dtype=dtypes.uint8, device=b.device) * width).reshape(count, 1)
-    return ((runs >> shifts) & ((1 << width) - 1)).reshape(*lead, (end - begin) * count)
+    lead, count, n = b.shape[:-1], 8 // width, b.dtype.itemsize
+    runs = b[..., begin // n : end // n].reshape(*lead, (end - begin) // run, 1, run // n)
+    if n == 2:  # the second byte of a word moves to the upper half
+        runs = runs.cast(dtypes.uint32) | (runs.cast(dtypes.uint32) << 8)
+    shifts = (Tensor.arange(count, dtype=runs.dtype, device=b.device) * width).reshape(count, 1)
+    return ((runs >> shifts) & _each(b, (1 << width) - 1)).reshape(*lead, (end - begin) * count // n)
 
 
 def _signed(q: Tensor, offset: int) -> Tensor:
-    return (q.cast(dtypes.int8) - offset).cast(dtypes.float32)
-
-
-def _floats(q: Tensor) -> Tensor:
-    return q.cast(dtypes.float32)
-
-
-def _q4_0(b: Tensor) -> tuple[Tensor, Tensor]:
-    return _half(b, 0), _signed(_bits(b, 2, 18, 4, 16), 8)
-
-
-def _q4_1(b: Tensor) -> Tensor:
-    return _half(b, 0) * _floats(_bits(b, 4, 20, 4, 16)) + _half(b, 2)
+    return (q.cast(dtypes.int8) + -offset if offset else q).cast(dtypes.float32)
 
 
 def _fifth(b: Tensor, at: int) -> Tensor:
     """Return for element i bit i of the 32-bit word at byte `at`, as 16 or 0."""
-    return _bits(b, at, at + 4, 1, 1) << 4
+    place = Tensor.arange(32, dtype=dtypes.uint32, device=b.device)
+    sixteen, none = (Tensor.full((1,), n, dtype=dtypes.uint8, device=b.device) for n in (16, 0))
+    return ((_word(b, at) & (1 << place)) != 0).where(sixteen, none)
 
 
-def _q5_0(b: Tensor) -> tuple[Tensor, Tensor]:
-    return _half(b, 0), _signed(_bits(b, 6, 22, 4, 16) | _fifth(b, 2), 16)
-
-
-def _q5_1(b: Tensor) -> Tensor:
-    return _half(b, 0) * _floats(_bits(b, 8, 24, 4, 16) | _fifth(b, 4)) + _half(b, 2)
-
-
-def _q8_0(b: Tensor) -> tuple[Tensor, Tensor]:
-    return _half(b, 0), _floats(b[..., 2:34].bitcast(dtypes.int8))
-
-
-def _grouped(q: Tensor, scale: Tensor, least: Tensor | None = None) -> Tensor:
-    """Return scale * q - least; each scale and least value (..., groups) is that of neighbouring elements."""
-    groups = q.cast(dtypes.float32).reshape(*scale.shape, q.shape[-1] // scale.shape[-1])
-    y = scale.unsqueeze(-1) * groups
-    return (y if least is None else y - least.unsqueeze(-1)).reshape(*q.shape)
-
-
-def _q2_k(b: Tensor) -> Tensor:
-    scale, least = _half(b, 80) * _floats(b[..., :16] & 15), _half(b, 82) * _floats(b[..., :16] >> 4)
-    return _grouped(_bits(b, 16, 80, 2, 32), scale, least)
-
-
-def _q3_k(b: Tensor) -> Tensor:
-    low, high = _bits(b, 96, 104, 4, 8), _bits(b, 104, 108, 2, 4)
-    scale = _half(b, 108) * _signed(low | (high << 4), 32)
-    return _grouped(_signed(_bits(b, 32, 96, 2, 32) | (_bits(b, 0, 32, 1, 32) << 2), 4), scale)
-
-
-def _six(b: Tensor, at: int) -> tuple[Tensor, Tensor]:
-    """Return the eight 6-bit scales and eight 6-bit least values in the twelve bytes from `at` on."""
-    first, second, third = (b[..., at + n : at + n + 4] for n in (0, 4, 8))
-    scale = (first & 63).cat((third & 15) | ((first >> 6) << 4), axis=-1)
-    least = (second & 63).cat((third >> 4) | ((second >> 6) << 4), axis=-1)
-    return _floats(scale), _floats(least)
-
-
-def _q4_k(b: Tensor) -> Tensor:
-    scale, least = _six(b, 4)
-    return _grouped(_bits(b, 16, 144, 4, 32), _half(b, 0) * scale, _half(b, 2) * least)
-
-
-def _q5_k(b: Tensor) -> Tensor:
-    scale, least = _six(b, 4)
-    q = _bits(b, 48, 176, 4, 32) | (_bits(b, 16, 48, 1, 32) << 4)
-    return _grouped(q, _half(b, 0) * scale, _half(b, 2) * least)
-
-
-def _q6_k(b: Tensor) -> Tensor:
-    scale = _half(b, 208) * _floats(b[..., 192:208].bitcast(dtypes.int8))
-    return _grouped(_signed(_bits(b, 0, 128, 4, 64) | (_bits(b, 128, 192, 2, 32) << 4), 32), scale)
+def _six(b: Tensor, at: int, each: int = 1) -> Tensor:
+    """Return eight numbers of 6 bits, each so many times: scales at byte 4, least values at byte 8."""
+    low, both = _word(b, at), _word(b, 12) >> (at - 4)
+    high = (both & 0x0F0F0F0F) | ((low >> 2) & 0x30303030)
+    place = Tensor.arange(8 * each, dtype=dtypes.uint32, device=b.device) >> each - 1
+    return ((place < 4).where(low & 0x3F3F3F3F, high) >> ((place & 3) * 8)) & 63
 
 
 def _chosen(values: tuple[int, ...], codes: Tensor) -> Tensor:
@@ -149,50 +136,55 @@ def _chosen(values: tuple[int, ...], codes: Tensor) -> Tensor:
     words = struct.unpack("<4I", struct.pack("<16b", *values))
     a, b, c, d = (Tensor.full((1,), w, dtype=dtypes.uint32, device=codes.device) for w in words)
     word = (codes < 8).where((codes < 4).where(a, b), (codes < 12).where(c, d))
-    return _floats((word >> ((codes & 3).cast(dtypes.uint32) * 8)).cast(dtypes.uint8).bitcast(dtypes.int8))
+    place = (codes & 3).cast(dtypes.uint32) * 8
+    return (word >> place).cast(dtypes.uint8).bitcast(dtypes.int8).cast(dtypes.float32)
 
 
-def _iq4_nl(b: Tensor) -> tuple[Tensor, Tensor]:
-    return _half(b, 0), _chosen(_FOURBIT, _bits(b, 2, 18, 4, 16))
-
-
-def _iq4_xs(b: Tensor) -> Tensor:
-    scale = _half(b, 0) * _signed(_bits(b, 4, 8, 4, 1) | (_bits(b, 2, 4, 2, 1) << 4), 32)
-    return _grouped(_chosen(_FOURBIT, _bits(b, 8, 136, 4, 16)), scale)
-
-
-def _mxfp4(b: Tensor) -> tuple[Tensor, Tensor]:
+def _mxfp4_scale(b: Tensor) -> Tensor:
     e = b[..., :1].cast(dtypes.int32)
     tiny = (e & 1) * 0x0020_0000 + 0x0020_0000  # 2 ** -128 and 2 ** -127 are subnormal
-    scale = (e > 1).where((e - 1) * 0x0080_0000, tiny).bitcast(dtypes.float32)
-    return scale, _chosen(_E2M1, _bits(b, 1, 17, 4, 16))
+    return (e > 1).where((e - 1) * 0x0080_0000, tiny).bitcast(dtypes.float32)
 
 
-def _of_one_scale(name: str, size: int, scaled: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Packing:
-    """Return a type of blocks of 32 elements in runs of 16, each with one scale."""
-
-    def read(b: Tensor) -> Tensor:
-        scale, values = scaled(b)
-        return scale * values
-
-    return Packing(name, 32, size, read, 16, scaled)
+def _minimum(b: Tensor) -> tuple[Tensor, None]:
+    return -_half(b, 2), None
 
 
 PACKINGS: Final = {
-    2: _of_one_scale("Q4_0", 18, _q4_0),
-    3: Packing("Q4_1", 32, 20, _q4_1, 16),
-    6: _of_one_scale("Q5_0", 22, _q5_0),
-    7: Packing("Q5_1", 32, 24, _q5_1, 16),
-    8: _of_one_scale("Q8_0", 34, _q8_0),
-    10: Packing("Q2_K", 256, 84, _q2_k, 32),
-    11: Packing("Q3_K", 256, 110, _q3_k, 32),
-    12: Packing("Q4_K", 256, 144, _q4_k, 32),
-    13: Packing("Q5_K", 256, 176, _q5_k, 32),
-    14: Packing("Q6_K", 256, 210, _q6_k, 32),
-    20: _of_one_scale("IQ4_NL", 18, _iq4_nl),
-    23: Packing("IQ4_XS", 256, 136, _iq4_xs, 16),
-    39: _of_one_scale("MXFP4", 17, _mxfp4),
-}
+    2: Packing("Q4_0", 32, 18, 16, _half, lambda b: _bits(b, 2, 18, 4, 16), 8),
+    3: Packing("Q4_1", 32, 20, 16, _half, lambda b: _bits(b, 4, 20, 4, 16), least=_minimum),
+    6: Packing("Q5_0", 32, 22, 16, _half, lambda b: _bits(b, 6, 22, 4, 16) | _fifth(b, 2), 16),
+    7: Packing("Q5_1", 32, 24, 16, _half, lambda b: _bits(b, 8, 24, 4, 16) | _fifth(b, 4), least=_minimum),
+    8: Packing("Q8_0", 32, 34, 16, _half, lambda b: b[..., 2:34].bitcast(dtypes.int8)),
+    10: Packing(
+        "Q2_K", 256, 84, 32, lambda b: _half(b, 80), lambda b: _bits(b, 16, 80, 2, 32),
+        factors=lambda b: b[..., :16] & 15, least=lambda b: (_half(b, 82), b[..., :16] >> 4),
+    ),
+    11: Packing(
+        "Q3_K", 256, 110, 32, lambda b: _half(b, 108),
+        lambda b: _bits(b, 32, 96, 2, 32) | (_bits(b, 0, 32, 1, 32) << 2), 4,
+        factors=lambda b: (_bits(b, 96, 104, 4, 8) | (_bits(b, 104, 108, 2, 4) << 4)).cast(dtypes.int8) - 32,
+    ),
+    12: Packing(
+        "Q4_K", 256, 144, 32, _half, lambda b: _bits(b, 16, 144, 4, 32),
+        factors=lambda b: _six(b, 4), least=lambda b: (_half(b, 2), _six(b, 8, 2)),
+    ),
+    13: Packing(
+        "Q5_K", 256, 176, 32, _half, lambda b: _bits(b, 48, 176, 4, 32) | (_bits(b, 16, 48, 1, 32) << 4),
+        factors=lambda b: _six(b, 4), least=lambda b: (_half(b, 2), _six(b, 8, 2)),
+    ),
+    14: Packing(
+        "Q6_K", 256, 210, 32, lambda b: _half(b, 208),
+        lambda b: _bits(b, 0, 128, 4, 64) | (_bits(b, 128, 192, 2, 32) << 4), 32,
+        factors=lambda b: b[..., 192:208].bitcast(dtypes.int8),
+    ),
+    20: Packing("IQ4_NL", 32, 18, 16, _half, lambda b: _bits(b, 2, 18, 4, 16), table=_FOURBIT),
+    23: Packing(
+        "IQ4_XS", 256, 136, 16, _half, lambda b: _bits(b, 8, 136, 4, 16), table=_FOURBIT,
+        factors=lambda b: (_bits(b, 4, 8, 4, 1) | (_bits(b, 2, 4, 2, 1) << 4)).cast(dtypes.int8) - 32,
+    ),
+    39: Packing("MXFP4", 32, 17, 16, _mxfp4_scale, lambda b: _bits(b, 1, 17, 4, 16), table=_E2M1),
+}  # fmt: skip
 """Number of a quantised type in files (`enum ggml_type`) -> the type."""
 
 REFUSED: Final = {
