@@ -2,7 +2,7 @@
 
 A table is a TOML file beside this one; its head names the source. Arrays are tuples here. `["map", [key,
 value], ...]` is a dictionary, `["range", first, end]` a range, "@NAME" the value of that name, "@errno.NAME"
-an errno. Values that are not data are modules: forms of PTX, layouts of matrices.
+an errno. Values that are not data are modules: forms of PTX.
 
 Not here: the comparison with layouts (`test_*`).
 """

@@ -17,6 +17,7 @@ import pytest
 from emulator.simt.work import LaunchOptions
 from tests.emulator.amd_isa.conftest import Bench
 from tests.emulator.amd_isa.ir import HEAD, INDEX
+from tests.emulator.amd_isa.pcode_small_floats import two_over_pi
 
 Array = np.ndarray
 QUICK = LaunchOptions(tier="quick", threads=1)
@@ -79,23 +80,6 @@ def test_matrix_operations_of_doubles_round_each_step_once() -> None:
     assert np.all(found == 3 - 2.0**-58)  # the first product less one is exactly -2^-60
 
 
-def two_over_pi(bits: int) -> int:
-    """Return the first bits of 2 / pi behind the point, by Machin's formula."""
-    unit = 1 << bits + 64
-
-    def arctan_of_inverse(x: int) -> int:
-        total = term = unit // x
-        divisor = 1
-        while term:
-            term //= -x * x
-            divisor += 2
-            total += term // divisor
-        return total
-
-    pi = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
-    return (2 * unit << bits) // pi
-
-
 def segment(bits: int, exponent: int, number: int) -> float:
     """Return what the ISA's document defines: 53 bits, as far behind the point as they lie there."""
     shift = 53 * number + max(exponent - 1077, 0)
@@ -128,7 +112,7 @@ define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a, ptr addrs
 """
     done = bench.run(text, count // 256, 256, o, x, y, options=QUICK)
     assert done.fault is None, done.fault
-    bits = two_over_pi(1201)
+    bits = two_over_pi()
     parts = {
         (e, n): segment(bits, e, n)
         for e, n in zip(exponents.ravel().tolist(), numbers.ravel().tolist(), strict=True)

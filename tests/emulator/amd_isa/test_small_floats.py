@@ -14,7 +14,8 @@ import pytest
 from emulator.amd.isa import modes, programs
 from tests.emulator.amd_isa import ir
 from tests.emulator.amd_isa.conftest import Bench, compiled
-from tests.emulator.amd_isa.test_matrix import QUICK
+from tests.emulator.amd_isa.pcode_small_floats import values as values_of
+from tests.emulator.amd_isa.single import QUICK
 
 if TYPE_CHECKING:
     from emulator.simt.engine import TranslatedProgram
@@ -44,17 +45,7 @@ CODES = {  # the bytes of the values above, by PyTorch 2.13; e4m3fn and e5m2 whe
 
 def values(type_: str, processor: str) -> Array:
     """Return the value of each of the 256 codes."""
-    mantissa, bias, _, infinite, nan = FORMATS[type_, processor]
-    codes = np.arange(256)
-    magnitude, steps = codes & 0x7F, 1 << mantissa
-    exponent, part = magnitude >> mantissa, (magnitude % steps) / steps
-    found = np.where(exponent > 0, (1 + part) * 2.0 ** (exponent - bias), part * 2.0 ** (1 - bias))
-    if nan == 0x80:
-        found = np.where(codes == 0x80, np.nan, np.where(codes & 0x80, -found, found))
-    else:
-        found = np.where(magnitude == infinite, np.inf, np.where(magnitude > infinite, np.nan, found))
-        found = np.where((type_ == "fp8") & (magnitude == 0x7F), np.nan, np.where(codes & 0x80, -found, found))
-    return found.astype("f4")
+    return values_of(type_, fnuz=processor == "gfx942").astype("f4")
 
 
 @functools.cache
