@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +13,7 @@ from hcq.driver import QueueKind
 from tests.drivers.amd.golden import GOLDEN
 from tests.drivers.amd.opened import emulated
 from tests.drivers.amd.opened import opened as opened_driver
-from tests.drivers.amd.rig import opened, read
+from tests.drivers.amd.rig import bodies, opened
 from tests.mutants.amd import structures
 from tests.mutants.amd.packets import Aql, Pm4, Sdma, change
 from tests.mutants.amd.planted.wire import WIRES
@@ -24,7 +24,7 @@ from tests.support.hooked import HookedKernel
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.drivers.amd.rig import Rig, Ring
+    from tests.drivers.amd.rig import Rig
     from tests.mutants.amd.packets import Stream
     from tests.mutants.emulated import Call
 
@@ -32,33 +32,27 @@ APERTURES = "GET_PROCESS_APERTURES_NEW"
 WAIT = [pm4.header(pm4.Opcode.WAIT_REG_MEM, 7), 0x13, 0x1000, 0x2, 5, 0xFFFF_FFFF, 4]
 
 
-def streams_of(rig: Rig, ring: Ring, index: int) -> Iterator[tuple[Stream, list[int]]]:
+def streams_of(
+    rig: Rig, kind: QueueKind, words: list[int], calls: list[tuple[int, int]]
+) -> Iterator[tuple[Stream, list[int]]]:
     """Yield the words of a submission, and of what it calls, with their language."""
-    words, calls = ring.streams[index]
     generation = int(rig.target.generation)
-    if ring.kind is QueueKind.COPY:
-        yield Sdma(rig.target.sdma), words
-        for packet in sdma_packets(words, rig.target.sdma):
-            if packet.name == "INDIRECT":
-                value: Any = packet.value
-                yield Sdma(rig.target.sdma), read(value.BASE_LO | value.BASE_HI << 32, value.IB_SIZE)
-    elif rig.aql:
-        parts = [words, *(read(va, aql.PACKET_WORDS * count) for va, count in (call_of(e) for _, e in calls))]
-        for part in parts:
-            at = 0
-            while at < len(part):
-                inline = inline_words(part, at)
-                yield Aql(), part[at : at + aql.PACKET_WORDS]
-                at += aql.PACKET_WORDS
-                if inline:
-                    yield Pm4(generation), part[at : at + inline]
-                    at += units(inline)
-    else:
-        yield Pm4(generation), words
-        for packet in pm4_packets(words, generation):
-            if packet.name == "INDIRECT_BUFFER":
-                value: Any = packet.value
-                yield Pm4(generation), read(value.ADDRESS_LO | value.ADDRESS_HI << 32, value.IB_SIZE)
+    if kind is QueueKind.COPY or not rig.aql:
+        language = Sdma(rig.target.sdma) if kind is QueueKind.COPY else Pm4(generation)
+        yield language, words
+        for body in bodies(rig, kind, words):
+            yield language, rig.read(*body)
+        return
+    parts = [words, *(rig.read(va, aql.PACKET_WORDS * count) for va, count in (call_of(e) for _, e in calls))]
+    for part in parts:
+        at = 0
+        while at < len(part):
+            inline = inline_words(part, at)
+            yield Aql(), part[at : at + aql.PACKET_WORDS]
+            at += aql.PACKET_WORDS
+            if inline:
+                yield Pm4(generation), part[at : at + inline]
+                at += units(inline)
 
 
 def packets(stream: Stream, words: list[int]) -> list[tuple[int, int]]:
@@ -77,9 +71,9 @@ def packets(stream: Stream, words: list[int]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_every_set_bit_and_every_packet_of_a_golden_stream_is_mutated(name: str) -> None:
     arch, run = GOLDEN[name]
-    with opened(arch, event=True) as (rig, device):
+    with opened(arch) as (rig, device):
         run(rig, device)
-        found = [one for ring, index in rig.log for one in streams_of(rig, ring, index)]
+        found = [one for submission in rig.log for one in streams_of(rig, *submission)]
     assert found
     for stream, words in found:
         mutants = list(stream.mutants(words, 0))

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from drivers.amd import decode
-from drivers.amd.encode import Pm4Encoder
 from hcq.commands import Barrier, Command, Copy, Fill, Range, Scope, SetSignal, Timestamp, Touch, Wait, Write
 from hcq.device import Device
-from hcq.driver import BufferSpec, Place
+from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.graph import Graph
 from hcq.params import Param
-from hcq.pushbuffer import PushBuffer
-from tests.drivers.amd.rig import Rig, opened
+from tests.drivers.amd.rig import Rig, encoded, opened, packets
 from tests.mutants.amd.planted.wire import WIRES
 from tools.bringup.amd.kernels import image
 
@@ -23,11 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
-
-
-class NoMemory:
-    def room(self, pushbuffer: PushBuffer, size: int) -> None:
-        raise AssertionError(f"{size} bytes wanted for {pushbuffer}")
 
 
 @pytest.fixture(params=["gfx1100", "gfx1201"])
@@ -61,30 +53,28 @@ def test_kernels_see_what_a_copy_that_is_over_stored(unvalidated: Device):
         assert out.host()[1] == value
 
 
-def acquires(arch: str, *commands: Command) -> list[Any]:
+def acquires(rig: Rig, *commands: Command) -> list[Any]:
     """Return for each packet its name, or the GCR_CNTL of an acquire."""
-    rig, out = Rig(arch), PushBuffer(32, NoMemory())
-    Pm4Encoder(rig.context()).encode(commands, out)
-    packets: list[Any] = decode.pm4_packets(out.words, int(rig.target.generation))
-    return [p.value.GCR_CNTL if p.name == "ACQUIRE_MEM" else p.name for p in packets]
+    found = packets(rig, QueueKind.COMPUTE, encoded(rig.encoder(), *commands).words)
+    return [p.value.GCR_CNTL if p.name == "ACQUIRE_MEM" else p.name for p in found]
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 def test_words_that_access_memory_begin_with_an_acquire_of_all_caches(arch: str):
     everything = 1 << 14 | 1 << 15 | 1 << 7 | 1 << 8 | (arch == "gfx1100") * (3 << 4 | 1 << 9)
     fill, write = Fill(Param("a"), 1, 64), Write(Param("a"), 1, bits=32)
-    with opened(arch) as (_, device):
+    with opened(arch) as (rig, device):
         signal = device.signal()
         for one in (Copy(Param("a"), Param("b"), 64), fill, write):
             stamped, barrier = Timestamp(device.stamp()), Barrier(Scope.QUEUE)
             for before in ((), (SetSignal(signal, 1),), (stamped,), (barrier,)):
-                found = acquires(arch, *before, one)
+                found = acquires(rig, *before, one)
                 assert found[0] == everything
                 assert found.count(everything) == 1
-            assert acquires(arch, Wait(signal, 1), one)[:2] == ["WAIT_REG_MEM", everything]
-            assert acquires(arch, Wait(signal, 1), one).count(everything) == 1
-        assert everything not in acquires(arch, SetSignal(signal, 1), Barrier(Scope.DEVICE))
-        assert acquires(arch) == []
+            assert acquires(rig, Wait(signal, 1), one)[:2] == ["WAIT_REG_MEM", everything]
+            assert acquires(rig, Wait(signal, 1), one).count(everything) == 1
+        assert everything not in acquires(rig, SetSignal(signal, 1), Barrier(Scope.DEVICE))
+        assert acquires(rig) == []
 
 
 @dataclass(slots=True)
@@ -118,9 +108,7 @@ class Run(Command):
 
 @pytest.mark.parametrize(("one", "acquired"), [(Increment, 1), (Read, 1), (Run, 0)])
 def test_commands_are_preceded_by_an_acquire_where_they_declare_memory(one: Any, acquired: int):
-    rig, out = Rig("gfx1100"), PushBuffer(32, NoMemory())
-    encoder = Pm4Encoder(rig.context())
-    encoder.table[one] = lambda _command, _out: None
-    encoder.encode([Barrier(Scope.QUEUE), one(Param("a"))], out)
-    names = [p.name for p in decode.pm4_packets(out.words, int(rig.target.generation))]
-    assert names.count("ACQUIRE_MEM") == acquired
+    with opened() as (rig, _):
+        rig.encoder().table[one] = lambda _command, _out: None
+        (everything, *_) = acquires(rig, Fill(Param("a"), 1, 64))
+        assert acquires(rig, Barrier(Scope.QUEUE), one(Param("a"))).count(everything) == acquired

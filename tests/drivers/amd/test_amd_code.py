@@ -20,10 +20,9 @@ from drivers.amd.program import AmdProgram, check
 from drivers.amd.quirks import DEFAULT
 from drivers.elf import ElfSite
 from hcq.errors import UnsupportedError, UsageError
-from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.drivers.amd.rig import compiled, image, opened, read
+from hcq.program import ArgKind, ArgSlot
+from tests.drivers.amd.rig import compiled, image
 from tests.facts import amd_code as facts
-from tests.limits import HANG_S
 
 ARCHS = ("gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 TRITON = Path(__file__).parent / "triton"
@@ -130,33 +129,6 @@ def test_arguments_of_a_code_object_of_triton_are_those_of_its_signature(arch: s
         ("global_buffer", 24, 8),
         ("global_buffer", 32, 8),
     ]
-
-
-def triton_image(arch: str) -> KernelImage:
-    pointers = [
-        ArgSlot(name, ArgKind.POINTER, at, 8) for name, at in (("x", 0), ("out", 8), ("g", 24), ("p", 32))
-    ]
-    slots = (*pointers[:2], ArgSlot("n", ArgKind.INT, 16, 4), *pointers[2:])
-    data = (TRITON / f"rowsum_{arch}.hsaco").read_bytes()
-    return KernelImage(name="rowsum", arch=arch, code=data, args=slots, kernarg_size=40, shared_bytes=16)
-
-
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201"])
-def test_kernel_of_triton_launches_with_its_shared_memory(arch: str):
-    with opened(arch) as (rig, device):
-        program = device.load(triton_image(arch))
-        out = device.alloc(4096)
-        commands = device.compute.record()
-        args = program.args(out, out, 5, out, out)
-        threads = program.loaded.max_threads
-        commands.exec(program, args, groups=(3, 1, 1), threads=(threads, 1, 1))
-        device.compute.submit(commands).wait(timeout_s=HANG_S)
-        seen = rig.compute.launches[-1]
-        assert read(seen.kernarg, 10)[4] == 5
-        if rig.aql:
-            assert seen.values["GROUP_SEGMENT_SIZE"] == 16
-        else:
-            assert seen.values["PGM_RSRC2"] >> 15 & 0x1FF == 1
 
 
 def test_symbols_of_default_visibility_are_found_through_a_table():
