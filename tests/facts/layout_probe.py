@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,29 @@ class Leaf(NamedTuple):
     size: int
     """Bytes of all its elements."""
     elements: int
+
+
+class CStruct(NamedTuple):
+    """A structure of a C header."""
+
+    size: int
+    fields: tuple[tuple[int, int, str], ...]
+    """(offset, bytes, name) of each."""
+    call: str
+    """The ioctl that takes it, or ""."""
+    since: int
+    """The minor that brought it."""
+
+
+def c_structs(table: dict[str, tuple[int, str, str, int]]) -> dict[str, CStruct]:
+    """Return the structures of a table of facts, whose fields are written name@offset/bytes."""
+    found = {}
+    for name, (size, text, call, since) in table.items():
+        fields = [re.fullmatch(r"(.+)@(\d+)/(\d+)", word) for word in text.split()]
+        places = tuple((int(one[2]), int(one[3]), one[1]) for one in fields if one is not None)
+        assert len(places) == len(fields), name
+        found[name] = CStruct(size, places, call, since)
+    return found
 
 
 def leaves(layout: type[Struct], base: int = 0, prefix: str = "") -> dict[str, Leaf]:

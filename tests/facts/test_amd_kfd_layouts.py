@@ -11,13 +11,14 @@ from drivers.amd.layouts import cwsr, drm, events, kfd, kfd_unused, topology
 from hcq.layout import Struct
 from tests.facts import amd_faults, amd_kfd, amd_topology
 from tests.facts import amd_kfd_header as header
-from tests.facts.layout_probe import Leaf, bit_ranges, encoded, integers, leaves
+from tests.facts.layout_probe import Leaf, bit_ranges, c_structs, encoded, integers, leaves
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 MODULES = (kfd, kfd_unused, events, cwsr, drm)
 CREATE_QUEUE, OLD_QUEUE = "kfd_ioctl_create_queue_args", "kfd_ioctl_create_queue_args_1_11"
+STRUCTS = c_structs(header.STRUCTS)
 UNUSED = {
     "kfd_ioctl_get_tile_config_args",
     "kfd_ioctl_alloc_queue_gws_args",
@@ -50,9 +51,9 @@ def facts_of(name: str) -> tuple[int, dict[str, tuple[int, int]]]:
     if name == OLD_QUEUE:
         (size,) = header.SIZES_BEFORE.values()
         new = {field for struct, field in header.FIELDS_SINCE if struct == CREATE_QUEUE}
-        fields = header.STRUCTS[CREATE_QUEUE].fields
+        fields = STRUCTS[CREATE_QUEUE].fields
         return size, {field: (at, width) for at, width, field in fields if field not in new}
-    struct = header.STRUCTS[name]
+    struct = STRUCTS[name]
     fields = struct.fields
     found = {field.removeprefix("wave_state."): (at, size) for at, size, field in fields}
     if name == "kfd_event_data":
@@ -69,7 +70,7 @@ def test_structure_has_the_size_and_the_fields_of_the_header(name: str):
 
 def test_every_structure_of_the_header_is_declared_or_unused():
     extra = {OLD_QUEUE, "drm_amdgpu_info", "drm_amdgpu_info_device"}
-    assert set(LAYOUTS) - extra == set(header.STRUCTS) - UNUSED
+    assert set(LAYOUTS) - extra == set(STRUCTS) - UNUSED
 
 
 def test_every_integer_is_encoded_at_its_offset():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.facts import amd_aql, amd_code, amd_kfd_header, amd_pm4, amd_sdma
+from tests.facts.layout_probe import c_structs
 
 Fields = tuple[tuple[int, int, str], ...]
 """Offset, size and name of each field."""
@@ -51,7 +52,7 @@ def place(field: tuple[int, int, int]) -> str:
 
 def test_every_field_of_an_ioctl_has_a_row():
     found = packets("KFD ioctls")
-    for name, struct in amd_kfd_header.STRUCTS.items():
+    for name, struct in c_structs(amd_kfd_header.STRUCTS).items():
         rows = found[struct.call or name]
         fields = {field: f"{at} / {size}" for at, size, field in struct.fields if field != "pad"}
         assert fields.items() <= rows.items(), name
