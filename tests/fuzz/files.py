@@ -31,8 +31,8 @@ import interop
 from frontend import Tensor, TinyJit, dtypes, nn
 from frontend.capture import files
 from frontend.nn.state.safetensors import write
+from tests.conformance.kernels import image, ptx
 from tests.fuzz import campaign
-from tests.fuzz.queue_kernels import image, ptx
 from tools.arguments import reported
 
 if TYPE_CHECKING:
@@ -226,13 +226,13 @@ def _loads(name: str, arguments: Sequence[str] | None = None, text: str = "") ->
     def load(data: bytes) -> None:
         device = _device(name)
         kernel = interop.load(device, data, entry="mix", arguments=arguments, ptx=text)
-        device.load(replace(image(device.info), code=kernel.code))
+        device.load(replace(image("mix", device.info), code=kernel.code))
 
     return load
 
 
 def _image(name: str) -> tuple[bytes, ...]:
-    return (image(_device(name).info).code,)
+    return (image("mix", _device(name).info).code,)
 
 
 _ARGUMENTS: Final = ("pointer", "pointer", "i32")
@@ -245,8 +245,8 @@ KINDS: Final[dict[str, tuple[Callable[[], tuple[bytes, ...]], Any, Callable[[byt
     "gguf": (lambda: ((DATA / "small.gguf").read_bytes(),), changed, _read_gguf),
     "captured": (_captured, _forged, _read_captured),
     "host": (lambda: _image("cpu"), changed, _loads("cpu", _ARGUMENTS)),
-    "cubin": (lambda: _image("nv-emu"), changed, _loads("nv-emu", text=ptx("sm_90a"))),
-    "ptx": (lambda: (ptx("sm_90a").encode(),), changed, _loads("nv-emu")),
+    "cubin": (lambda: _image("nv-emu"), changed, _loads("nv-emu", text=ptx("mix", "sm_90"))),
+    "ptx": (lambda: (ptx("mix", "sm_90").encode(),), changed, _loads("nv-emu")),
     "amdgpu": (lambda: _image("amd-emu"), changed, _loads("amd-emu", _ARGUMENTS)),
 }  # fmt: skip
 """Kind -> (files that are read, a change, the reader)."""

@@ -19,7 +19,7 @@ import numpy as np
 
 import hcq
 from hcq.params import Expr, Param
-from tests.fuzz.queue_kernels import image
+from tests.conformance.kernels import image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class Scene:
     def __init__(self, stage: Stage, seed: int) -> None:
         self.r = random.Random(seed)  # noqa: S311 - calls, not secrets
         self.device, self.queue = stage.devices[0], stage.devices[0].compute
-        self.mix, self.image = stage.mix[self.device], image(self.device.info)
+        self.mix, self.image = stage.mix[self.device], image("mix", self.device.info)
         self.a, self.b = self.device.alloc(256, label="a"), self.device.alloc(256, label="b")
         self.queue.submit(self.queue.record().fill(self.a, 1).fill(self.b, 2)).wait()
         closed = self.device.alloc(64, label="closed")
