@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from drivers.amd.metadata import unpack
 from drivers.elf import UNDEFINED, Elf, ElfKind, ElfMachine, SectionType
 from tests.facts import amd_code as facts
 
@@ -12,42 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from compiler.image import CompiledKernel
-
-
-def unpacked(data: bytes) -> object:
-    """Return the value of MessagePack bytes, of the types that LLVM writes into notes."""
-    value, end = _unpack(data, 0)
-    assert end == len(data)
-    return value
-
-
-_NUMBERS = {0xCC: "B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: "b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
-_LENGTHS = {0xD9: "B", 0xDA: ">H", 0xDC: ">H", 0xDD: ">I", 0xDE: ">H", 0xDF: ">I"}
-
-
-def _unpack(data: bytes, at: int) -> tuple[Any, int]:
-    head, at = data[at], at + 1
-    if head < 0x80 or head >= 0xE0:
-        return (head if head < 0x80 else head - 256), at
-    if head in (0xC2, 0xC3):
-        return head == 0xC3, at
-    if head in _NUMBERS:
-        form = _NUMBERS[head]
-        return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
-    if head in _LENGTHS:
-        form = _LENGTHS[head]
-        count, at = struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
-        kind = "text" if head < 0xDC else "array" if head < 0xDE else "map"
-    else:
-        kind = "map" if head < 0x90 else "array" if head < 0xA0 else "text"
-        count = head & (0x1F if kind == "text" else 0x0F)
-    if kind == "text":
-        return data[at : at + count].decode(), at + count
-    items = []
-    for _ in range(2 * count if kind == "map" else count):
-        item, at = _unpack(data, at)
-        items.append(item)
-    return (dict(zip(items[::2], items[1::2], strict=True)) if kind == "map" else items), at
 
 
 def bits(word: int, place: tuple[int, int]) -> int:
@@ -88,7 +53,7 @@ def read(code: bytes, name: str) -> CodeObject:
     assert content[12 : 12 + name_bytes] == facts.NOTE_NAME.encode() + b"\0"
     assert kind == facts.NOTE_TYPE
     start = 12 + (name_bytes + 3 & -4)
-    said: Any = unpacked(content[start : start + size])
+    said: Any = unpack(content[start : start + size])
     (kernel,) = said["amdhsa.kernels"]
     return CodeObject(elf, name, descriptor, kernel, said["amdhsa.target"], tuple(said["amdhsa.version"]))
 

@@ -97,12 +97,6 @@ def test_the_host_sets_only_signals_made_for_it(device: Device):
         device.signal().value = 1
 
 
-def test_values_only_grow(device: Device):
-    signal = device.signal(5, host_set=True)
-    with pytest.raises(UsageError, match="cannot go back to 4"):
-        signal.value = 4
-
-
 def test_new_slots_are_64_bytes_apart_and_zero():
     pool = HostPool(64)
     slots = [pool.take() for _ in range(3000)]

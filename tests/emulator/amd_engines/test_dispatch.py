@@ -8,7 +8,7 @@ import pytest
 
 from drivers.amd.layouts.events import QueueException
 from emulator.amd.isa import programs
-from emulator.amd.reports import MemoryFault, QueueFault
+from emulator.amd.reports import FindingKind, MemoryFault, QueueFault
 from tests.emulator.amd_engines.conftest import DATA
 from tests.emulator.amd_engines.loaded import (
     CODE,
@@ -290,3 +290,22 @@ def test_the_packet_that_a_kernel_is_told_of_describes_its_launch(bench: Callabl
     kernel = load(b, text=TOLD_OF_PACKETS)
     with pytest.raises(QueueFault, match=r"workgroups of \(64, 1, 1\) there, of \(256, 1, 1\)"):
         b.do(*launch(kernel, user=(packet_of(b, 64), 0, KERNARG, 0)))
+
+
+def test_scratch_without_a_size_is_refused(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b)
+    with pytest.raises(QueueFault, match="SCRATCH"):
+        b.do(*registers(0x210, 0, 0), *launch(kernel, rsrc2=kernel.rsrc2 | 2 << LDS_AT | 1))
+
+
+def test_arguments_that_the_next_launch_overwrites_are_a_fault(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    b.write(*launch(load(b)))
+    b.ring()
+    while "DISPATCH_DIRECT" not in b.run.at:
+        b.step()
+    b.put64(KERNARG, DATA)
+    with pytest.raises(QueueFault, match=r"arguments at .* changed while their grid was running") as caught:
+        b.finish()
+    assert caught.value.kind is FindingKind.LIFETIME

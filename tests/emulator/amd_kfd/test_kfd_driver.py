@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.amd import AmdDriver
-from emulator.amd.machine import Machines, Variant, open_machine
+from emulator.amd.machine import Machines, Variant
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,17 +16,6 @@ if TYPE_CHECKING:
     from emulator.amd.machine.machine import AmdMachine
     from emulator.amd.machine.runs import QueueRun
     from emulator.simt.engine import Settings
-
-
-def test_the_driver_opens_two_gpus_of_one_machine() -> None:
-    kernel = open_machine("gfx1100", "gfx1201", first_minor=140)
-    driver = AmdDriver("amd", lambda _: kernel, lasting=False)
-    assert [info.arch for info in driver.enumerate()] == ["gfx1100", "gfx1201"]
-    first, second = driver.open(0, None), driver.open(1, None)
-    second.close()
-    first.close()
-    assert kernel.machine.leaks == []
-    assert list(kernel.machine.refusals) == []
 
 
 @pytest.mark.parametrize(
