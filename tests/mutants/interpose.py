@@ -5,19 +5,17 @@ Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`w
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import PAGE, PROT_READ, PROT_WRITE, view_at
 from tests.mutants import sites
 from tests.mutants.calls import Calls, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from drivers.kernel import Mapping, Mmio
-    from hcq.counters import Counters
     from tests.mutants.emulated import Machine, Store
     from tests.mutants.sites import Event, Mutant, Place
 
@@ -127,53 +125,9 @@ class Interposer:
     def rang(self) -> None:
         """Observe that a store to registers was made."""
 
-    def open(self, path: str, flags: int = os.O_RDWR) -> int:
-        """Forward."""
-        return self._inner.open(path, flags)
-
-    def close(self, fd: int) -> None:
-        """Forward."""
-        self._inner.close(fd)
-
-    def read(self, fd: int, size: int) -> bytes:
-        """Forward."""
-        return self._inner.read(fd, size)
-
-    def read_file(self, path: str) -> bytes:
-        """Forward."""
-        return self._inner.read_file(path)
-
-    def list_dir(self, path: str) -> list[str]:
-        """Forward."""
-        return self._inner.list_dir(path)
-
-    def munmap(self, va: int, size: int) -> None:
-        """Forward."""
-        self._inner.munmap(va, size)
-
-    def mprotect(self, va: int, size: int, prot: int) -> None:
-        """Forward."""
-        self._inner.mprotect(va, size, prot)
-
-    def madvise(self, va: int, size: int, advice: int) -> None:
-        """Forward."""
-        self._inner.madvise(va, size, advice)
-
-    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        """Forward."""
-        return self._inner.poll(fds, timeout_s)
-
-    def diagnostics(self) -> tuple[str, ...]:
-        """Forward."""
-        return self._inner.diagnostics()
-
-    def refusal(self) -> str:
-        """Forward."""
-        return self._inner.refusal()
-
-    def count_kernels(self, into: Counters | None, gpu: int) -> Counters | None:
-        """Forward."""
-        return self._inner.count_kernels(into, gpu)
+    def __getattr__(self, name: str) -> Any:
+        """Forward what no mutant changes."""
+        return getattr(self._inner, name)
 
 
 class _Registers:
