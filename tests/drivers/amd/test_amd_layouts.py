@@ -10,7 +10,6 @@ import pytest
 from drivers.amd import decode, packets
 from drivers.amd.layouts import aql, code, pm4, pm4_generations, registers, sdma
 from hcq.layout import BitStruct
-from tests.facts import amd_pm4
 
 LAYOUTS = sorted(
     {
@@ -46,15 +45,6 @@ def test_pack_equals_the_object_and_reads_back(layout: type[BitStruct]):
         assert layout.from_words(packed) == packet
         assert {name: getattr(packet, name) for name in values} == values
         assert packet.check() == []
-
-
-@pytest.mark.parametrize("name", sorted(amd_pm4.HEADERS))
-def test_packets_of_fixed_length_begin_with_their_header(name: str):
-    opcode, word, dwords = amd_pm4.HEADERS[name]
-    for generation in {"gfx9": (9,), "gfx10": (10, 11, 12)}.get(name.partition(" ")[2], (9, 10, 11, 12)):
-        layout = pm4_generations.packets(generation)[pm4.Opcode[opcode]]
-        assert dwords == layout.WORDS
-        assert layout.FIXED["_header"].default == word
 
 
 def test_shorter_packets_of_newer_engines_drop_fields():

@@ -1,4 +1,4 @@
-"""Rows of targets, scratch sizes and resident workgroups: the facts, and figures worked out on paper."""
+"""Scratch sizes and resident workgroups, worked out on paper; rows of targets: `tests.facts`."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -8,46 +8,14 @@ import pytest
 
 from drivers.amd import context, quirks
 from drivers.amd.context import Geometry
-from drivers.amd.layouts import chips, registers
+from drivers.amd.layouts import chips
 from drivers.amd.layouts.chips import CHIPS, Generation
 from drivers.amd.layouts.registers import RSRC1, TMPRING
-from drivers.amd.layouts.topology import target_name
 from drivers.amd.program import residency
 from drivers.shared.choices import describe
 from hcq.errors import UnsupportedError, UsageError
 from hcq.program import Residency
 from tests.drivers.amd.test_amd_code import program_of
-from tests.facts import amd_code, amd_pm4, amd_topology
-from tests.facts.layout_probe import bit_range, bit_ranges
-
-
-def by_generation(table: dict[str, int], target: chips.AmdChip) -> int:
-    return table.get(target.name) or table[f"gfx{int(target.generation)}"]
-
-
-def test_rows_reproduce_the_facts():
-    assert {t.version: t.name for t in CHIPS.values()}.items() <= amd_topology.TARGETS.items()
-    for target in CHIPS.values():
-        assert chips.by_version(target.version) is target
-        assert target_name(target.version) == target.name
-        assert amd_code.MACH[target.name] == target.mach
-        assert chips.by_mach(target.mach) is target
-        assert target.lds_bytes == by_generation(amd_code.LDS_MAX, target)
-        assert target.lds_granule == by_generation(amd_code.LDS_GRANULE, target)
-        assert target.vgprs == by_generation(amd_code.VGPRS_MAX, target)
-        assert target.vgpr_granule == amd_code.VGPR_ENCODE_GRANULE[f"gfx{int(target.generation)}"]
-        assert target.scratch_unit == amd_pm4.TMPRING_WAVESIZE[f"gfx{int(target.generation)}"][1]
-        assert target.packed_ids == (target.name != "gfx1030")
-
-
-def test_sdma_versions_reproduce_the_facts():
-    for name, version in amd_topology.SDMA_VERSIONS.items():
-        assert CHIPS[name].sdma[: len(version)] == version, name
-
-
-def test_targets_with_padded_user_registers_have_the_workaround():
-    """Both are properties of GC 11.0.0 to 11.0.3."""
-    assert {t.name for t in CHIPS.values() if t.trap_workaround} == set(amd_code.PADDED_USER_SGPR_TARGETS)
 
 
 def test_unknown_target_is_refused_with_its_name():
@@ -101,31 +69,6 @@ def test_tmpring_waves_never_exceed_their_bits():
     geometry = context.Geometry(compute_units=200, engines=4, scratch_slots=40)
     word = TMPRING[9].from_int(context.backing(CHIPS["gfx942"], geometry, 16).tmpring)
     assert word.WAVES == 4092
-
-
-def test_register_places_and_fields_reproduce_the_facts():
-    kinds = {9: amd_pm4.SH_REGISTERS_GFX9, 10: amd_pm4.SH_REGISTERS_GFX10, 11: amd_pm4.SH_REGISTERS_GFX11}
-    for generation, own in {**kinds, 12: amd_pm4.SH_REGISTERS_GFX11}.items():
-        places = {name: place for place, name in registers.register_names(generation).items()}
-        assert places.items() >= {**amd_pm4.SH_REGISTERS, **own}.items(), generation
-        size = bit_range(TMPRING[generation].FIELDS["WAVESIZE"])
-        assert size == amd_pm4.TMPRING_WAVESIZE[f"gfx{generation}"][0]
-        assert bit_range(TMPRING[generation].FIELDS["WAVES"]) == amd_pm4.TMPRING_WAVES
-        rsrc3 = {9: "gfx942"}.get(generation, f"gfx{generation}")
-        assert bit_ranges(registers.RSRC3[generation]) == amd_code.RSRC3[rsrc3]
-    assert bit_ranges(registers.Rsrc3Gfx90a) == amd_code.RSRC3["gfx90a"]
-    assert amd_pm4.REGISTER_BASES["SET_SH_REG"] == registers.SH_BASE
-    assert amd_pm4.SH_END == registers.SH_END
-    assert bit_ranges(registers.Rsrc1) == amd_code.RSRC1
-    old = amd_code.RSRC1.items() - {(n, amd_code.RSRC1[n]) for n in ("DX10_CLAMP", "IEEE_MODE")}
-    assert bit_ranges(registers.Rsrc1Gfx12).items() == old | amd_code.RSRC1_GFX12.items()
-    assert bit_ranges(registers.Rsrc2) == amd_code.RSRC2
-    old = amd_code.RSRC2.items() - {("TRAP_PRESENT", amd_code.RSRC2["TRAP_PRESENT"])}
-    assert bit_ranges(registers.Rsrc2Gfx12).items() == old | amd_code.RSRC2_GFX12.items()
-    assert bit_ranges(registers.ResourceLimits) == amd_pm4.RESOURCE_LIMITS
-    assert bit_ranges(registers.NumThread) == amd_pm4.NUM_THREAD
-    assert bit_ranges(registers.NumThreadGfx12) == amd_pm4.NUM_THREAD_GFX12
-    assert {n: lo for n, (lo, _) in bit_ranges(registers.Initiator).items()} == amd_pm4.DISPATCH_INITIATOR
 
 
 def test_choices_are_named_and_read_back():
