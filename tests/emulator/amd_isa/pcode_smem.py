@@ -121,6 +121,7 @@ def words_of(name: str, one: Load) -> list[int]:
     family, layout = target(name).family, one.opcode.form
     base = AT - distance(one, family) & -one.unit | one.low & one.unit - 1
     size = distance(one, family) + 4 * one.dwords - one.short if one.short else NO_LIMIT
+    stride = 4 if one.short and one.low else 0  # the size then counts structures
     m0 = 124 if family == "gfx9" else 125
     fields = {"op": one.number, "sdata": DESTINATION, "sbase": 8 // 2, "offset": one.offset}
     if one.register is not None:
@@ -137,8 +138,8 @@ def words_of(name: str, one: Load) -> list[int]:
             encoding = layout.put(encoding, field, content)
     words = [
         *encode(name, "s_add_u32", "SOP2", base, sdst=8, ssrc0=0, ssrc1=LITERAL),
-        *encode(name, "s_addc_u32", "SOP2", base >> 32, sdst=9, ssrc0=1, ssrc1=LITERAL),
-        *encode(name, "s_mov_b32", "SOP1", size, sdst=10, ssrc0=LITERAL),
+        *encode(name, "s_addc_u32", "SOP2", (base >> 32) + (stride << 16), sdst=9, ssrc0=1, ssrc1=LITERAL),
+        *encode(name, "s_mov_b32", "SOP1", size // (stride or 1), sdst=10, ssrc0=LITERAL),
         *encode(name, "s_mov_b32", "SOP1", one.register or 0, sdst=m0 if one.m0 else SCALAR, ssrc0=LITERAL),
         encoding & 0xFFFF_FFFF,
         encoding >> 32,
@@ -171,6 +172,7 @@ def differences(name: str, some: list[Load]) -> list[str]:
     code = [word for one in some for word in words_of(name, one)]
     ready, memory = single.program(name, [*move(name, 1, 128), *code]), AddressSpace()
     region = np.random.default_rng(3).integers(0, 1 << 32, 256, dtype="u4")
+    region[AT // 4] |= 0x8080  # negative as 8 and as 16 bits
     out = np.zeros((len(some), some[0].dwords), "u4")
     single.run(ready, memory, [*single.mapped(memory, region), *single.mapped(memory, out)], 1)
     meant = wanted(some, region, target(name).family)
