@@ -17,12 +17,10 @@ from drivers.amd.driver import AmdDriver
 from drivers.amd.layouts import aql
 from drivers.amd.layouts.events import (
     EventType,
-    MemoryError_,
     QueueException,
     ResetCause,
     ResetType,
     kfd_hsa_hw_exception_data,
-    kfd_hsa_memory_exception_data,
 )
 from emulator.amd.reports import MemoryFault
 from emulator.shared.surprises import After
@@ -82,17 +80,6 @@ def test_a_store_to_read_only_memory_says_so():
         report = device.fault()
         assert report is not None
         assert "read-only" in report.message
-
-
-def test_memory_errors_are_resets():
-    with running() as (kernel, device):
-        data = kfd_hsa_memory_exception_data(
-            gpu_id=device.gpu.gpu_id, ErrorType=MemoryError_.POISON_CONSUMED
-        )
-        kernel.process.events.fire(EventType.MEMORY, data.to_bytes())
-        report = device.fault()
-        assert report is not None
-        assert (report.kind, "corrupt" in report.message) == (FaultKind.RESET, True)
 
 
 @pytest.mark.parametrize("whole", [True, False])

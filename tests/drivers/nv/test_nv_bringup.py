@@ -75,30 +75,6 @@ def test_consumer_blackwell_is_one_architecture_under_both_names():
         assert kernel.held() == {}
 
 
-def test_close_is_idempotent():
-    kernel = RecordedKernel()
-    device = opened(kernel)
-    device.close()
-    device.close()
-    assert kernel.held() == {}
-
-
-@pytest.mark.parametrize(
-    ("number", "cure"),
-    [
-        (errno.ENODEV, "modprobe"),
-        (errno.EIO, "dmesg"),
-        (errno.EMFILE, "ulimit -n"),
-    ],
-)
-def test_a_node_that_cannot_be_opened_names_its_cure(number: int, cure: str):
-    kernel = RecordedKernel(surprises={"open /dev/nvidiactl": number})
-    with pytest.raises(DriverError, match="/dev/nvidiactl") as raised:
-        opened(kernel)
-    assert cure in str(raised.value)
-    assert driver_of(kernel).enumerate() == []
-
-
 @pytest.mark.parametrize(("number", "cure"), [(errno.ENOENT, "pass it through"), (errno.EACCES, "group")])
 def test_gpus_none_of_which_can_be_opened_name_the_cure(number: int, cure: str):
     kernel = RecordedKernel("sm_90", "sm_90", surprises={"open /dev/nvidia[01]": number})
