@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
-
-import hcq
 from emulator.nv.ptx import accuracy
 from emulator.nv.ptx.flat import Flat, flatten
 from emulator.nv.ptx.syntax import parse
-from hcq.config import override
-from tests.conformance.kernels import image
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMPUTED = "rcp.approx.f32 %f2, %f1;"
 STORED = "st.global.f32 [%rd1], %f2;"
@@ -45,19 +36,3 @@ def test_instructions_are_counted_by_their_bound() -> None:
     assert set(found["1 ulp"]) == {"rcp.approx.f32"}
     assert set(found["2 ulp"]) == {"ex2.approx.ftz.f32"}
     assert {"div.rn.f32", "ld.global.f32", "st.global.f32"} <= set(found["exact"])
-
-
-def test_a_machine_writes_its_report_when_it_closes(tmp_path: Path) -> None:
-    path = tmp_path / "report"
-    with override(emu_report=path), hcq.open("nv-emu") as device:
-        program = device.load(image("count", device.info))
-        args = program.args(device.alloc(4))
-        for _ in range(2):
-            device.compute.submit(
-                device.compute.record().exec(program, args, groups=(1, 1, 1), threads=(1, 1, 1))
-            ).wait()
-    (line,) = path.read_text().splitlines()
-    report = json.loads(line)
-    assert (report["device"], list(report["launches"].values())) == ("nv-emu sm_90", [2])
-    assert report["instructions"]["exact"]["ret"] == 2
-    assert report["unsupported"] == []

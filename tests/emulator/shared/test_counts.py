@@ -1,16 +1,21 @@
-"""Occupancy and least times of kernels, by published limits and rates."""
+"""Occupancy and least times of kernels, by published limits and rates; the report of what is not exact."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+import hcq
 from emulator.amd.profiles import GPUS
 from emulator.devices import boards
 from emulator.nv.profiles import PROFILES
+from emulator.shared.accuracy import AccuracyLedger
 from emulator.shared.counts import Resources, estimates, occupancy
+from hcq.config import override
 from hcq.counters import KernelCounters
+from tests.conformance.kernels import image
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "counters.md"
 
@@ -104,3 +109,33 @@ def test_rates_follow_from_published_operations_a_cycle(name: str, kind: str, op
     rates = {one: getattr(chip, kind)[one] for one in operations}
     wanted = {one: count * chip.parts * chip.clock_mhz / 1e6 for one, count in operations.items()}
     assert rates == pytest.approx(wanted, rel=3e-3)
+
+
+def test_a_ledger_counts_launches_by_bound(tmp_path: Path) -> None:
+    ledger = AccuracyLedger("gpu")
+    ledger.write(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    for _ in range(2):
+        ledger.launched("k", {"exact": {"add": 3}, "1 ulp": {"rcp": 1}})
+    ledger.launched("l", {"exact": {"add": 1}})
+    ledger.refused("k+0x8: v_new: not supported")
+    ledger.write(tmp_path / "report")
+    report = json.loads((tmp_path / "report").read_text())
+    assert report["instructions"] == {"exact": {"add": 3}, "1 ulp": {"rcp": 2}}
+    assert report["unsupported"] == ["k+0x8: v_new: not supported"]
+
+
+@pytest.mark.parametrize(("name", "end"), [("nv-emu sm_90", "ret"), ("amd-emu gfx1201", "s_endpgm")])
+def test_a_machine_writes_its_report_when_it_closes(tmp_path: Path, name: str, end: str) -> None:
+    path = tmp_path / "report"
+    with override(emu_report=path), hcq.open(name.replace(" ", ":")) as device:
+        program = device.load(image("count", device.info))
+        args = program.args(device.alloc(4))
+        for _ in range(2):
+            commands = device.compute.record().exec(program, args, groups=(1, 1, 1), threads=(1, 1, 1))
+            device.compute.submit(commands).wait()
+    (line,) = path.read_text().splitlines()
+    report = json.loads(line)
+    assert (report["device"], list(report["launches"].values())) == (name, [2])
+    assert report["instructions"]["exact"][end] == 2
+    assert report["unsupported"] == []
