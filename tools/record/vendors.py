@@ -37,8 +37,6 @@ class Vendor:
     Raises `HcqError` if a form cannot be built."""
     prepare: Callable[[Sequence[Form], str, Path], int]
     """(forms of one shard, architecture, folder): builds their kernels there, and returns their number."""
-    uncovered: Callable[[str], list[str]]
-    """Architecture -> instructions that the emulated GPU supports and no form has."""
     version: Callable[[], str]
     """Returns the kernel driver's version; "" if none is loaded."""
 

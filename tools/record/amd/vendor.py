@@ -1,7 +1,6 @@
-"""AMD's side of the recorder: the list of all forms, their kernels, and operations without a form.
+"""AMD's side of the recorder: the list of all forms, and their kernels.
 
 A form is recorded only if the emulated GPU can translate its code. `refusals` has the reasons for the others.
-`uncovered` names operations that the emulated GPU implements and no form has.
 
 An unknown architecture raises `UnsupportedError`.
 
@@ -18,11 +17,10 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from emulator.amd.isa.instruction import IsaError, canonical
-from emulator.amd.isa.meanings import LANEWISE, MEANINGS
+from emulator.amd.isa.instruction import IsaError
 from emulator.amd.isa.opcodes import target
 from emulator.amd.isa.programs import engine_of
-from emulator.amd.isa.translate import KernelEntry, read_kernel, translate
+from emulator.amd.isa.translate import KernelEntry, translate
 from emulator.simt.engine import Settings
 from hcq.config import config
 from tools.record.amd import build, exchange, matrix, memory, scalar, special, vector
@@ -75,18 +73,6 @@ def refusal(form: Form, arch: str) -> str:
     return ""
 
 
-NOTHING_COMPUTED: Final = frozenset(
-    (
-        "s_clause", "s_code_end", "s_decperflevel", "s_delay_alu", "s_icache_inv", "s_incperflevel",
-        "s_sendmsg", "s_sendmsghalt", "s_dcache_inv", "s_gl1_inv", "s_set_inst_prefetch_distance",
-        "s_sethalt", "s_setkill", "s_setprio", "s_sleep", "s_ttracedata", "s_ttracedata_imm",
-        "s_wait_event", "s_wait_idle", "s_wakeup", "v_nop", "s_wait_bvhcnt", "s_wait_expcnt",
-        "s_wait_samplecnt", "s_singleuse_vdst",
-    )
-)  # fmt: skip
-"""Operations that the emulated GPU implements and that have no result."""
-
-
 def forms(arch: str) -> tuple[Form, ...]:
     """Return every form that an architecture can run, in the order of recording.
 
@@ -113,18 +99,6 @@ def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
     return len(made)
 
 
-def uncovered(arch: str) -> list[str]:
-    """Return the names of operations that the emulated GPU implements and no form has."""
-    arch = base(arch)
-    known, seen = target(arch), set[str]()
-    for form in forms(arch):
-        words = [*build.words_of(form), *Code(arch).make("s_endpgm", "SOPP")]
-        code = read_kernel(struct.pack(f"<{len(words)}I", *words), known, lanes=known.lanes, kernel="k")
-        seen |= {canonical(one.stem, known.family) for one in code}
-    named = {canonical(opcode.stem, known.family) for opcode in known.opcodes.values()}
-    return sorted((named & (MEANINGS | LANEWISE).keys()) - seen - NOTHING_COMPUTED)
-
-
 def version() -> str:
     """Return the version of AMD's kernel driver; "" if none is loaded, or the kernel has it built in."""
     return _VERSION_FILE.read_text().strip() if _VERSION_FILE.exists() else ""
@@ -137,5 +111,5 @@ def emulated(arch: str) -> str:
 
 VENDOR: Final = Vendor(
     name="amd", arches=ARCHES, emulated=emulated, forms=forms, kernels=kernels, prepare=prepare,
-    uncovered=uncovered, version=version,
+    version=version,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""NVIDIA's side of the recorder: the list of all forms, their kernels, and instructions without a form.
+"""NVIDIA's side of the recorder: the list of all forms, and their kernels.
 
 Not here: the command (`tools.record.__main__`). Next: `build`, the kernels; `tools.record.vendors`, the
 interface.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -81,15 +80,6 @@ def prepare(wanted: Sequence[Form], arch: str, folder: Path) -> int:
     return count
 
 
-def uncovered(arch: str) -> list[str]:
-    """Return the instructions and registers that the emulated GPU supports and no form has (`coverage`)."""
-    coverage = import_module(
-        "tools.record.nv.coverage"
-    )  # loads the emulator, which a recording does not need
-    missing: list[str] = coverage.uncovered(forms(arch), arch)
-    return missing
-
-
 def version() -> str:
     """Return the version of NVIDIA's kernel driver; "" if none is loaded."""
     if not _VERSION_FILE.exists():
@@ -105,5 +95,5 @@ def emulated(arch: str) -> str:
 
 VENDOR: Final = Vendor(
     name="nv", arches=ARCHES, emulated=emulated, forms=forms, kernels=kernels, prepare=prepare,
-    uncovered=uncovered, version=version,
+    version=version,
 )  # fmt: skip
