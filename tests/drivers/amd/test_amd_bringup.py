@@ -183,10 +183,11 @@ def test_a_device_that_does_not_exist_is_a_usage_error(gpus: tuple[str, ...], to
         (Call.CREATE_QUEUE, errno.ETIME, "gfx942", "HWS hang"),
         (Call.CREATE_QUEUE, errno.ENOMEM, "gfx1100", "SDMA queues"),
         (Call.CREATE_EVENT, errno.EBADF, "gfx1100", "forked"),
+        (Call.CREATE_EVENT, errno.EINVAL, "gfx1100", "ROCm, HIP"),  # which enabled the process before
     ],
 )
 def test_a_refused_call_is_named_with_its_arguments_and_cure(call: Call, number: int, gpu: str, cure: str):
-    kernel = emulated(gpu, table={call.name: number})
+    kernel = emulated(gpu, table={"RUNTIME_ENABLE": errno.EBUSY, call.name: number})
     with pytest.raises(DriverError, match=f"KFD {call.name} failed with") as raised:
         opened(kernel)
     assert raised.value.status == number
