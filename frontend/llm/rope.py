@@ -132,7 +132,7 @@ def turns(rope: Rope, rate: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     cosine, sine = angles.cos(), angles.sin()
     if rope.factor != 1.0:
         cosine, sine = cosine * rope.factor, sine * rope.factor
-    return cosine.clone(), sine.clone()
+    return cosine.realize(sine), sine
 
 
 def turned(x: Tensor, rope: Rope, cosine: Tensor, sine: Tensor) -> Tensor:

@@ -139,7 +139,7 @@ class WeightMatrix:
         factors, lanes = packing.factors(b), packing.run // 2
         steps = factors.shape[-1] // 8
         each = x.reshape(1, blocks, 1, packing.elements)
-        scale = (each.abs().amax(-1, keepdim=True) * (1 / 32767)).maximum(1e-30).clone()
+        scale = (each.abs().amax(-1, keepdim=True) * (1 / 32767)).maximum(1e-37).clone()
         q = (each / scale).round().cast(dtypes.int32).reshape(1, blocks, steps, -1, 2)
         pairs = ((q[..., 0] & 0xFFFF) | (q[..., 1] << 16)).cast(dtypes.uint32).clone()
         both = _half(pairs, 0) + _half(pairs, 1)
