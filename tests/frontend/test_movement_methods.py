@@ -1,4 +1,4 @@
-"""Movement and indexing against NumPy."""
+"""Movement and indexing against NumPy; more values: `test_operator_database`."""
 
 from __future__ import annotations
 
@@ -23,24 +23,6 @@ def same(got: Tensor, want: Any) -> None:
     np.testing.assert_array_equal(array, want)
 
 
-def test_reshape_fills_in_one_size():
-    same(Tensor(X).reshape(4, -1), X.reshape(4, -1))
-    same(Tensor(X).view((6, 4)), X.reshape(6, 4))
-    with pytest.raises(UsageError, match="24 elements"):
-        Tensor(X).reshape(5, 5)
-    with pytest.raises(UsageError, match="at most one"):
-        Tensor(X).reshape(-1, -1)
-
-
-def test_permute_transpose_and_T():  # noqa: N802 - the attribute's name
-    same(Tensor(X).permute(2, 0, 1), X.transpose(2, 0, 1))
-    same(Tensor(X).transpose(0, 2), X.swapaxes(0, 2))
-    same(Tensor(X).transpose(-1, -2), X.swapaxes(-1, -2))
-    same(Tensor(X).T, X.T)
-    with pytest.raises(UsageError, match="exactly once"):
-        Tensor(X).permute(0, 0, 1)
-
-
 def test_pad_in_both_forms():
     want = np.pad(X, ((0, 0), (1, 2), (3, 0)))
     same(Tensor(X).pad((None, (1, 2), (3, 0))), want)
@@ -55,26 +37,6 @@ def test_shrink_and_flip():
     same(Tensor(X).flip((1,)), X[:, ::-1])
     with pytest.raises(UsageError):
         Tensor(X).shrink(((0, 3), None, None))
-
-
-def test_cat_stack_split_chunk():
-    y = X + 100
-    same(Tensor(X).cat(Tensor(y), axis=1), np.concatenate([X, y], 1))
-    same(Tensor.cat(Tensor(X), Tensor(y), Tensor(X), axis=-1), np.concatenate([X, y, X], 2))
-    same(Tensor.stack(Tensor(X), Tensor(y), axis=2), np.stack([X, y], 2))
-    parts = Tensor(V).split(3)
-    assert [p.tolist() for p in parts] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert [p.tolist() for p in Tensor(V).split([2, 5])] == [[0, 1], [2, 3, 4, 5, 6]]
-    assert [p.shape for p in Tensor(X).chunk(2, 2)] == [(2, 3, 2), (2, 3, 2)]
-    with pytest.raises(UsageError, match="cat"):
-        Tensor(X).cat(Tensor(V))
-
-
-def test_cat_and_stack_take_one_sequence():
-    a, b = Tensor([[1, 2]]), Tensor([[3, 4]])
-    assert Tensor.cat([a, b], axis=1).tolist() == [[1, 2, 3, 4]]
-    assert Tensor.cat((a, b)).tolist() == [[1, 2], [3, 4]]
-    assert Tensor.stack([a, b]).tolist() == [[[1, 2]], [[3, 4]]]
 
 
 @pytest.mark.parametrize("join", [Tensor.cat, Tensor.stack])
@@ -180,8 +142,12 @@ def test_empty_tensors():
         (lambda: Tensor([1.0]).diagonal(), "at least two axes"),
         (lambda: Tensor([[1.0]]).diagonal(axis1=1, axis2=-1), "two different axes, saw 1 and -1"),
         (lambda: Tensor(X).diag(), "a vector or a matrix"),
+        (lambda: Tensor(X).reshape(5, 5), "24 elements"),
+        (lambda: Tensor(X).reshape(-1, -1), "at most one"),
+        (lambda: Tensor(X).permute(0, 0, 1), "exactly once"),
+        (lambda: Tensor(X).cat(Tensor(V)), "cat"),
     ],
 )
-def test_axes_that_are_not_there_are_named(call: Callable[[], object], text: str):
+def test_axes_and_sizes_that_do_not_fit_are_named(call: Callable[[], object], text: str):
     with pytest.raises(UsageError, match=text):
         call()

@@ -1,6 +1,6 @@
 """Call PyTorch's operator database here and in PyTorch, and count the differences.
 
-    python -m tests.oracles.opdb [--ops NAME,NAME] [--samples N] [--dtypes float32,int64] [--show gradient]
+    python -m tests.oracles.opdb [--ops NAME,NAME] [--samples N] [--dtypes float32,int64] [--device nv-emu]
 
 Needs PyTorch and its test requirement `expecttest`. Every entry of the database whose function exists here is
 called with samples of each dtype: results and gradients, through slices with strides and lazy flips
@@ -18,11 +18,12 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from frontend import Device
 from tests.oracles.opdb import archive, second, theirs
 from tests.oracles.opdb.call import Given, leaves
 from tests.oracles.opdb.judge import CLASSES, judged
 from tests.oracles.opdb.ours import function
-from tools.arguments import command, positive, pytorch, reported
+from tools.arguments import command, device_name, positive, pytorch, reported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,10 +141,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--parts", type=names, default=PARTS, help="views, in place, errors beside the dtypes"
     )
     parser.add_argument("--show", type=names, default=tuple(sorted(BAD)), help="classes to print, or all")
+    parser.add_argument("--device", type=device_name, default="auto", help="what computes (default auto)")
     parser.add_argument("--json", action="store_true", help="print counts and lines as JSON")
     parser.add_argument("--record", action="store_true", help="write the archive that the tests read")
     args = parser.parse_args(argv)
     torch = pytorch()
+    if args.device != "auto":
+        Device.DEFAULT = args.device
     known = theirs.entries()
     chosen = [e for e in known if not args.ops or e in args.ops or e.partition(":")[0] in args.ops]
     here = [e for e in chosen if function(e) is not None]
