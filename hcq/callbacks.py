@@ -148,13 +148,16 @@ def _observed(point: Point) -> HcqError | None:
 
 
 def _call(entry: _Entry, error: HcqError | None) -> None:
-    """Call a callback. If it raises, `threading.excepthook` reports the exception."""
+    """Call a callback. If it raises, `threading.excepthook` reports the exception; if that does, `sys.stderr`."""
     try:
-        entry.callback(entry.point, error)
-    except BaseException:  # noqa: BLE001 - the other callbacks are still to be called
-        kind, value, traceback = sys.exc_info()
-        assert kind is not None
-        threading.excepthook(threading.ExceptHookArgs((kind, value, traceback, threading.current_thread())))
+        try:
+            entry.callback(entry.point, error)
+        except BaseException:  # noqa: BLE001 - the other callbacks are still to be called
+            raised = (*sys.exc_info(), threading.current_thread())
+            threading.excepthook(threading.ExceptHookArgs(raised))
+    except BaseException:  # noqa: BLE001 - the hook of the program
+        if sys.stderr is not None:
+            sys.excepthook(*sys.exc_info())
 
 
 WAITER: Final = PointWaiter()

@@ -5,6 +5,8 @@ Not here: the contract (`Queue.submit_later`), the thread that submits them (`ca
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
@@ -16,6 +18,15 @@ from hcq.errors import UsageTypeError
 from hcq.params import Param, Value, check_values
 from hcq.process import OpenQueue
 from hcq.signal import Point
+
+
+class _Ends(threading.local):
+    """Calls of this thread that follow the end of a future, while one of them runs."""
+
+    waiting: deque[Callable[[], None]] | None = None
+
+
+_ENDS = _Ends()
 
 
 def submit_later(
@@ -63,7 +74,7 @@ def submit_later(
             WAITER.add(point, lambda _, bad: future.set_exception(bad) if bad else future.set_result(point))
 
     def followed(one: Future[Point]) -> None:
-        reached(CancelledError() if one.cancelled() else one.exception())
+        _in_turn(partial(reached, CancelledError() if one.cancelled() else one.exception()))
 
     future.add_done_callback(cancelled)
     for one in after:
@@ -73,3 +84,16 @@ def submit_later(
             WAITER.add(one, lambda _, error: reached(error))
     reached(None)
     return future
+
+
+def _in_turn(call: Callable[[], None]) -> None:
+    """Call `call` now, or after the call that runs: a long chain of futures ends without recursion."""
+    if _ENDS.waiting is not None:
+        _ENDS.waiting.append(call)
+        return
+    _ENDS.waiting = waiting = deque((call,))
+    try:
+        while waiting:
+            waiting.popleft()()
+    finally:
+        _ENDS.waiting = None

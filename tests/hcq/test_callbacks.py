@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -78,11 +79,19 @@ def test_a_callback_may_submit_and_register_the_next_one(device: Device):
     assert points == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("hook_raises", [False, True])
 def test_what_a_callback_raises_is_reported_and_the_next_one_is_called(
-    device: Device, monkeypatch: pytest.MonkeyPatch
+    device: Device, monkeypatch: pytest.MonkeyPatch, hook_raises: bool
 ):
-    reported = list[threading.ExceptHookArgs]()
-    monkeypatch.setattr(threading, "excepthook", reported.append)
+    reported, of_hook = list[threading.ExceptHookArgs](), list[object]()
+
+    def hook(raised: threading.ExceptHookArgs) -> None:
+        reported.append(raised)
+        if hook_raises:
+            raise ValueError("of the hook")
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+    monkeypatch.setattr(sys, "excepthook", lambda *raised: of_hook.append(raised[0]))
 
     def refuse(_: Point) -> None:
         raise SystemExit(3)
@@ -93,6 +102,7 @@ def test_what_a_callback_raises_is_reported_and_the_next_one_is_called(
     signal.value = 1
     after.result(timeout=HANG_S)
     assert [one.exc_type for one in reported] == [SystemExit]
+    assert of_hook == [ValueError] * hook_raises
 
 
 def test_a_future_of_work_that_a_fault_ends_has_the_fault_as_its_exception():

@@ -83,6 +83,24 @@ def test_an_error_of_the_later_submission_is_that_of_its_future_and_of_those_aft
     device.compute.submit(device.compute.record()).wait(timeout_s=HANG_S)
 
 
+@pytest.mark.parametrize("end", ["cancelled", "an error", "done"])
+def test_a_chain_longer_than_the_stack_ends(device: Device, end: str):
+    gate = device.signal(host_set=True)
+    open_ = Param("n", bits=32)  # without a value: an error when it is submitted
+    commands = device.compute.record().fill(device.alloc(64), open_ if end == "an error" else 1)
+    chain = [device.compute.submit_later(commands, after=[gate.at(1)])]
+    for _ in range(2000):
+        chain.append(device.compute.submit_later(commands, after=chain[-1:]))
+    if end == "cancelled":
+        assert chain[0].cancel()
+        assert all(one.cancelled() for one in chain)
+        return
+    gate.value = 1
+    assert wait(chain, timeout=HANG_S).not_done == set()
+    errors = {type(one.exception()) for one in chain}
+    assert errors == {UsageError if end == "an error" else type(None)}
+
+
 def test_a_future_of_another_library_is_no_order(device: Device):
     other: Future[Point] = Future()
     future = device.compute.submit_later(device.compute.record(), after=[other])
