@@ -148,16 +148,15 @@ def _observed(point: Point) -> HcqError | None:
 
 
 def _call(entry: _Entry, error: HcqError | None) -> None:
-    """Call a callback. If it raises, `threading.excepthook` reports the exception; if that does, `sys.stderr`."""
+    """Call a callback. `threading.excepthook` reports what it raises, `sys.excepthook` what that raises."""
     try:
         try:
             entry.callback(entry.point, error)
         except BaseException:  # noqa: BLE001 - the other callbacks are still to be called
             raised = (*sys.exc_info(), threading.current_thread())
             threading.excepthook(threading.ExceptHookArgs(raised))
-    except BaseException:  # noqa: BLE001 - the hook of the program
-        if sys.stderr is not None:
-            sys.excepthook(*sys.exc_info())
+    except BaseException:  # noqa: BLE001 - as above: of the program's hook
+        sys.excepthook(*sys.exc_info())
 
 
 WAITER: Final = PointWaiter()

@@ -19,14 +19,8 @@ from hcq.params import Param, Value, check_values
 from hcq.process import OpenQueue
 from hcq.signal import Point
 
-
-class _Ends(threading.local):
-    """Calls of this thread that follow the end of a future, while one of them runs."""
-
-    waiting: deque[Callable[[], None]] | None = None
-
-
-_ENDS = _Ends()
+_ENDS = threading.local()
+"""`waiting`: the calls of this thread that follow the end of a future, the one that runs first."""
 
 
 def submit_later(
@@ -88,12 +82,13 @@ def submit_later(
 
 def _in_turn(call: Callable[[], None]) -> None:
     """Call `call` now, or after the call that runs: a long chain of futures ends without recursion."""
-    if _ENDS.waiting is not None:
-        _ENDS.waiting.append(call)
+    waiting: deque[Callable[[], None]] = vars(_ENDS).setdefault("waiting", deque())
+    waiting.append(call)
+    if len(waiting) > 1:
         return
-    _ENDS.waiting = waiting = deque((call,))
     try:
         while waiting:
-            waiting.popleft()()
+            waiting[0]()
+            waiting.popleft()
     finally:
-        _ENDS.waiting = None
+        waiting.clear()

@@ -44,7 +44,7 @@ from frontend.evaluation.plan import scheduled
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many
 from frontend.evaluation.storage import Leaf
-from frontend.evaluation.views import owns
+from frontend.evaluation.views import attached, owns
 from frontend.nn.state.safetensors import SafeFile, safe_open, write
 from frontend.tensor import Tensor
 from frontend.variable import Variable
@@ -146,6 +146,7 @@ def save(path: str | Path, captured: Captured, args: Any, state: Mapping[str, Te
         )
     with LOCK:
         settle()
+        state = {name: attached(t) for name, t in state.items()}
         realize_many(list(state.values()))
         facts, parts = _Writer(captured, state).file(args)
     text = json.dumps(facts, separators=(",", ":"))
@@ -369,7 +370,7 @@ class _Reader:
     def _given(self, name: str, kind: Any) -> Tensor:
         """Return a tensor of `state` with memory of its own. Raises `UsageError` if it does not fit."""
         assert self.state is not None  # checked by the caller
-        t, wanted = self.state[name], self._expr(kind)
+        t, wanted = attached(self.state[name]), self._expr(kind)
         if (t.expr.shape, t.expr.dtype, t.expr.device) != (wanted.shape, wanted.dtype, wanted.device):
             raise UsageError(
                 f"{self.file.path}: state {name!r} is {described(t)} on {t.expr.device}, the function was "

@@ -228,7 +228,7 @@ class TinyJit(Generic[P, R]):
     def save(self, path: str | Path, *, state: Mapping[str, Tensor] | None = None) -> None:
         """Write the captured form to a file: kernels, their order, and the outside memory that they use.
 
-        `state` names outside tensors, as `nn.state.get_state_dict(model)` does. For a named tensor `load` can
+        `state` names outside tensors, as `model.state_dict()` does. For a named tensor `load` can
         use another tensor. Raises `UsageError` before the second call, for results that share elements, and
         for an argument or a result that is neither a tensor, a number, a text, None nor a container of them;
         `OSError` when the file cannot be written. The format: `frontend.capture.files`.

@@ -345,15 +345,25 @@ def alias_of(t: TensorBase) -> FamilyLink | None:
     return link
 
 
+def _attached(t: TensorBase) -> FamilyLink | None:
+    """Return the link of the tensor that `t` was taken of by `detach` alone; its own if it was not."""
+    link = link_of(t)
+    while link is not None and link.read is detach:
+        link = link.parent
+    return link
+
+
 def is_alias(a: TensorBase, b: TensorBase) -> bool:
     """Return whether two tensors have the same elements: one was taken of the other by `detach` alone."""
-    found = []
-    for link in (link_of(a), link_of(b)):
-        at = link
-        while at is not None and at.read is detach:
-            at = at.parent
-        found.append(at)
-    return a is b or (found[0] is not None and found[0] is found[1])
+    link = _attached(a)
+    return a is b or (link is not None and link is _attached(b))
+
+
+def attached(t: T) -> T:
+    """Return the tensor that `t` was taken of by `detach` alone, while it is alive; else `t`."""
+    link = _attached(t)
+    found: T = next((m for m in others(t) if link_of(m) is link), t)  # type: ignore[assignment]  # of one class
+    return found
 
 
 def derived(link: FamilyLink, root: TensorBase, top: FamilyLink | None = None) -> TensorBase:

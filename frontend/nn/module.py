@@ -10,6 +10,7 @@ Not here: hooks (`hooks`), parameters and buffers (`parameter`), saving (`nn.sta
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, Self, cast
 
@@ -384,15 +385,16 @@ class Module(Hooked):
     def state_dict(
         self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Return all tensors by name, not copied; see `nn.state.get_state_dict`.
+        """Return all tensors by name, detached, in the module's memory; see `nn.state.get_state_dict`.
 
-        Names begin with `prefix`; `destination` is a dictionary that they are added to. Hooks of
-        `register_state_dict_post_hook` change the result, and a module's `get_extra_state` adds what it
-        returns as "_extra_state".
+        With `keep_vars` they are the module's own. Names begin with `prefix`; `destination` is a dictionary
+        that they are added to. Hooks of `register_state_dict_post_hook` change the result, and a module's
+        `get_extra_state` adds what it returns as "_extra_state".
         """
         flag(keep_vars, "state_dict, keep_vars")
         _given(prefix, str, "state_dict, prefix")
-        found: dict[str, Any] = state.get_state_dict(self, prefix.removesuffix("."))
+        own = state.get_state_dict(self, prefix.removesuffix("."))
+        found: dict[str, Any] = OrderedDict((n, t if keep_vars else t.detach()) for n, t in own.items())
         if destination is not None:
             _given(destination, dict, "state_dict, destination").update(found)
             found = destination

@@ -81,7 +81,7 @@ def test_a_callback_may_submit_and_register_the_next_one(device: Device):
 
 @pytest.mark.parametrize("hook_raises", [False, True])
 def test_what_a_callback_raises_is_reported_and_the_next_one_is_called(
-    device: Device, monkeypatch: pytest.MonkeyPatch, hook_raises: bool
+    device: Device, monkeypatch: pytest.MonkeyPatch, *, hook_raises: bool
 ):
     reported, of_hook = list[threading.ExceptHookArgs](), list[object]()
 

@@ -14,10 +14,13 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from compiler.dtype import FLOAT8, DType, dtypes
+from frontend.arguments.checks import Size
 from frontend.nn.state import pickled
 from frontend.nn.state.pickled import PickledGlobal
 from frontend.nn.state.tensor_file import Contents, count_of
@@ -33,28 +36,33 @@ _PROTOCOL: Final = 1001
 """The second pickle of a legacy file."""
 _MOST_REPEATED: Final = 1 << 30
 """The most bytes of a tensor that repeats elements of its storage (stride 0)."""
-_STORAGES: Final = {
+STORAGES: Final = {
     "BoolStorage": dtypes.bool, "CharStorage": dtypes.int8, "ByteStorage": dtypes.uint8,
     "ShortStorage": dtypes.int16, "IntStorage": dtypes.int32, "LongStorage": dtypes.int64,
     "HalfStorage": dtypes.float16, "BFloat16Storage": dtypes.bfloat16, "FloatStorage": dtypes.float32,
     "DoubleStorage": dtypes.float64,
 }  # fmt: skip
+"""The name of a storage in a file -> its dtype."""
 _DTYPES: Final = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 _FLOATS: Final = ("float16", "bfloat16", "float32", "float64", *[t.name for t in FLOAT8])
 
 
+_Devices: TypeAlias = str | Mapping[str, str] | None
+
+
 class _Storage(NamedTuple):
-    """A storage of a file: its key, its dtype, and its number of elements."""
+    """A storage of a file: its key, its dtype, its number of elements, and its device in the file."""
 
     key: str
     dtype: DType
     elements: int
+    place: Any
 
 
 class _Rebuilder:
     """Makes the tensors of one file. Its methods raise `UsageError` for malformed arguments."""
 
-    def __init__(self, data: Contents, device: str | None, *, swapped: bool) -> None:
+    def __init__(self, data: Contents, device: _Devices, *, swapped: bool) -> None:
         self.data, self.device, self.swapped = data, device, swapped
         """`swapped`: the elements are big-endian."""
         self.storages: dict[str, _Storage] = {}
@@ -66,12 +74,12 @@ class _Rebuilder:
         """Return the storage of a persistent id ("storage", type, key, location, elements, ...)."""
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise UsageError("a persistent id that is no storage")
-        kind, key, count = pid[1], pid[2], pid[4]
+        _, kind, key, place, count, *_ = pid
         if len(pid) > 5 and pid[5] is not None:
             raise UnsupportedError("a storage that is a part of another one")
         if not isinstance(kind, DType) or not isinstance(key, str) or type(count) is not int or count < 0:
             raise UsageError(f"a storage of the key {key!r} with {count!r} elements")
-        return self.storages.setdefault(key, _Storage(key, kind, count))
+        return self.storages.setdefault(key, _Storage(key, kind, count, place))
 
     def tensor(self, args: tuple[Any, ...]) -> Tensor | None:
         """Return the tensor of (storage, offset, shape, stride, requires_grad, hooks, metadata)."""
@@ -108,25 +116,26 @@ class _Rebuilder:
             raise UnsupportedError(f"a tensor of {count} elements that repeats {len(place) // size}")
         part = slice(place.start + offset * size, place.start + (last + 1) * size)
         data = _gathered(self.data[part], size, sizes, steps, swapped=self.swapped) if count else b""
-        found = Tensor(data, dtype=dtype, device=self.device).reshape(sizes)
+        device = self.device.get(storage.place) if isinstance(self.device, Mapping) else self.device
+        found = Tensor(data, dtype=dtype, device=device).reshape(sizes)
         if wanted and dtype.is_float:
             found.requires_grad = True
         return found
 
     def known(self) -> dict[str, Any]:
         """Return the globals that a checkpoint may name: full name -> value or `PickledGlobal`."""
-        found: dict[str, Any] = {f"torch.{name}": dtype for name, dtype in _STORAGES.items()}
+        found: dict[str, Any] = {f"torch.{name}": dtype for name, dtype in STORAGES.items()}
         found |= {f"torch.{name}": getattr(dtypes, name) for name in (*_DTYPES, *_FLOATS)}
         found |= {f"torch.{name}": dtypes.uint8 for name in ("UntypedStorage", "storage.UntypedStorage")}
         rebuild = "torch._utils._rebuild_"
-        calls = {
-            "collections.OrderedDict": _ordered,
-            "collections.Counter": _ordered,
+        calls: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+            "collections.OrderedDict": partial(_ordered, OrderedDict),
+            "collections.Counter": partial(_ordered, Counter),
             f"{rebuild}tensor": self.tensor,
             f"{rebuild}tensor_v2": self.tensor,
             f"{rebuild}tensor_v3": self.typed,
             f"{rebuild}parameter": _parameter,
-            "torch.Size": lambda args: tuple(_sizes(args[0])),
+            "torch.Size": lambda args: Size(_sizes(args[0])),
             "torch.device": lambda args: ":".join([str(a) for a in args if isinstance(a, (str, int))]),
             "_codecs.encode": _encoded,
             "builtins.set": lambda args: {pickled.plain_key(v) for v in args[0]},
@@ -152,10 +161,10 @@ def _parameter(args: tuple[Any, ...]) -> Tensor | None:
     return kept
 
 
-def _ordered(args: tuple[Any, ...]) -> dict[Any, Any]:
+def _ordered(kind: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return the dictionary of the arguments of an OrderedDict or a Counter: none, pairs, or a dictionary."""
     pairs = (args[0].items() if isinstance(args[0], dict) else args[0]) if args else []
-    return {pickled.plain_key(k): v for k, v in pairs}
+    return kind({pickled.plain_key(k): v for k, v in pairs})
 
 
 def _encoded(args: tuple[Any, ...]) -> bytes:
@@ -181,7 +190,7 @@ def _gathered(
     return (part.byteswap() if swapped else part).tobytes()
 
 
-def torch_load(path: str | Path, *, device: str | None = None) -> Any:
+def torch_load(path: str | Path | IO[bytes], *, device: str | Mapping[str, str] | None = None) -> Any:
     """Return the data of a PyTorch checkpoint: its dictionaries and lists, with tensors on a device.
 
         nn.state.load_state_dict(model, nn.state.torch_load("model.pt"))
@@ -189,7 +198,8 @@ def torch_load(path: str | Path, *, device: str | None = None) -> Any:
     Reads both formats of `torch.save`, without PyTorch; nothing of the file is run. Float tensors that
     require a gradient in the file do so here. Tensors that share memory in the file get memory of their own.
     Data may have numbers, texts, bytes, lists, tuples, sets, dictionaries, sizes, devices (as texts) and
-    dtypes. `device` None is the default device.
+    dtypes. `path` may be a binary stream, which is read to its end. `device` None is the default device; a
+    dictionary has the devices of the file and those to use instead.
 
     Raises `OSError` when the file cannot be read, `UsageError` when it is malformed or no checkpoint,
     `UnsupportedError` for a compressed or TorchScript archive and for any other global or opcode of a pickle,
@@ -197,10 +207,10 @@ def torch_load(path: str | Path, *, device: str | None = None) -> Any:
     """
     with Contents(path, "PyTorch checkpoint") as data:
         load = _load_archive if data[:4] == b"PK\x03\x04" else _load_legacy
-        return load(data, path, device)
+        return load(data, data.path, device)
 
 
-def _load_archive(data: Contents, path: str | Path, device: str | None) -> Any:
+def _load_archive(data: Contents, path: str | Path, device: _Devices) -> Any:
     try:
         with zipfile.ZipFile(data) as archive:
             entries = {e.filename: e for e in archive.infolist()}
@@ -250,7 +260,7 @@ def _parsed(reader: pickled.PickleSource, rebuilder: _Rebuilder, what: str) -> A
     return pickled.read(reader, rebuilder.known(), rebuilder.persistent, what)
 
 
-def _load_legacy(data: Contents, path: str | Path, device: str | None) -> Any:
+def _load_legacy(data: Contents, path: str | Path, device: _Devices) -> Any:
     rebuilder = _Rebuilder(data, device, swapped=False)
     try:
         magic = _parsed(data, rebuilder, f"{path}, first pickle")

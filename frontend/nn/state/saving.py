@@ -12,24 +12,23 @@ import errno
 import os
 import pickle
 import zipfile
+from collections import Counter, OrderedDict
 from io import BytesIO
+from math import prod
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType
+from frontend.arguments.checks import Size
 from frontend.arguments.conversion import shown
-from frontend.nn.state.checkpoints import torch_load
+from frontend.device import DeviceName
+from frontend.nn.state.checkpoints import STORAGES, torch_load
 from frontend.tensor import Tensor
-from hcq.errors import UnsupportedError, UsageTypeError
+from hcq.errors import UsageTypeError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_STORAGES: Final = {
-    dtypes.bool: "BoolStorage", dtypes.int8: "CharStorage", dtypes.uint8: "ByteStorage",
-    dtypes.int16: "ShortStorage", dtypes.int32: "IntStorage", dtypes.int64: "LongStorage",
-    dtypes.float16: "HalfStorage", dtypes.bfloat16: "BFloat16Storage", dtypes.float32: "FloatStorage",
-    dtypes.float64: "DoubleStorage",
-}  # fmt: skip
+_STORAGES: Final = {dtype: name for name, dtype in STORAGES.items()}
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
@@ -80,19 +79,25 @@ class _Pickler(_Python):  # type: ignore[misc]  # a class that type checkers do 
 def _described(value: Any, storages: list[bytes], where: str) -> Any:
     """Return data with its tensors as calls; their bytes are appended to `storages`."""
     if isinstance(value, Tensor):
-        return _tensor(value, storages, where)
+        return _tensor(value, storages)
     if isinstance(value, DType):
         return _Global("torch", value.name)
     if type(value) in _PLAIN or type(value) is set:
         return value
     if isinstance(value, dict):
-        return {
-            _described(k, storages, where): _described(v, storages, f"{where}[{k!r}]")
+        pairs = [
+            (_described(k, storages, where), _described(v, storages, f"{where}[{k!r}]"))
             for k, v in value.items()
-        }
+        ]
+        kind = type(value) if isinstance(value, (OrderedDict, Counter)) else None
+        return dict(pairs) if kind is None else _called(f"collections.{kind.__name__}", dict(pairs))
+    if isinstance(value, Size):
+        return _called("torch.Size", tuple(value))
     if isinstance(value, (list, tuple)):
-        kind = list if isinstance(value, list) else tuple
-        return kind([_described(v, storages, f"{where}[{i}]") for i, v in enumerate(value)])
+        items = [_described(v, storages, f"{where}[{i}]") for i, v in enumerate(value)]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, DeviceName) and value.type == "cpu":
+        return _called("torch.device", *value.split(":")[:1])
     if isinstance(value, str):
         return str(value)
     raise UsageTypeError(
@@ -101,40 +106,41 @@ def _described(value: Any, storages: list[bytes], where: str) -> Any:
     )
 
 
-def _tensor(t: Tensor, storages: list[bytes], where: str) -> _Call:
-    kind = _STORAGES.get(t.dtype)
-    if kind is None:
-        raise UnsupportedError(
-            f"save: {where} is {t.dtype.name}, for which the format has no storage; cast it"
-        )
-    identity = ("storage", _Global("torch", kind), str(len(storages)), "cpu", t.numel())
+def _called(name: str, *arguments: Any) -> _Call:
+    module, _, own = name.rpartition(".")
+    return _Call(_Global(module, own), arguments)
+
+
+def _tensor(t: Tensor, storages: list[bytes]) -> _Call:
+    kind = _STORAGES.get(t.dtype)  # None: the elements of the storage are bytes
+    storage = _Global("torch", kind) if kind else _Global("torch.storage", "UntypedStorage")
+    count = t.numel() * (1 if kind else t.dtype.itemsize)
+    identity = ("storage", storage, str(len(storages)), "cpu", count)
     storages.append(t.tobytes())
-    strides: list[int] = []
-    step = 1
-    for n in reversed(t.shape):
-        strides.insert(0, step)
-        step *= n
-    wanted, none = bool(t.requires_grad), _Call(_Global("collections", "OrderedDict"), ())
+    strides = [prod(t.shape[axis + 1 :]) for axis in range(t.ndim)]
+    wanted, none = bool(t.requires_grad), _called("collections.OrderedDict")
     arguments = (_Storage(identity), 0, tuple(t.shape), tuple(strides), wanted, none)
-    return _Call(_Global("torch._utils", "_rebuild_tensor_v2"), arguments)
+    if kind:
+        return _called("torch._utils._rebuild_tensor_v2", *arguments)
+    return _called("torch._utils._rebuild_tensor_v3", *arguments, _Global("torch", t.dtype.name))
 
 
-def save(data: Any, file: str | Path | IO[bytes]) -> None:
+def save(obj: Any, f: str | Path | IO[bytes]) -> None:
     """Write data to a file or a binary stream in the format of `torch.save`; `load` and PyTorch read it.
 
     Data may hold numbers, texts, bytes, sets, dtypes, tensors, and lists, tuples and dictionaries of them.
     Tensors are computed and copied, each with memory of its own. For a path, a new file is written completely
-    before it replaces an older one. Raises `UsageTypeError`, which names the value, for anything else, and
-    `UnsupportedError` for a dtype that the format lacks, before anything is written; `OSError` when the file
-    cannot be written, `FileNotFoundError` without its folder, and as `Tensor.realize`.
+    before it replaces an older one. Raises `UsageTypeError`, which names the value, for anything else, before
+    anything is written; `OSError` when the file cannot be written, `FileNotFoundError` without its folder,
+    and as `Tensor.realize`.
     """
     storages: list[bytes] = []
-    described, packed = _described(data, storages, "data"), BytesIO()
+    described, packed = _described(obj, storages, "data"), BytesIO()
     _Pickler(packed, 2).dump(described)
-    if not isinstance(file, (str, os.PathLike)):
-        _write(file, packed.getvalue(), storages)
+    if not isinstance(f, (str, os.PathLike)):
+        _write(f, packed.getvalue(), storages)
         return
-    path = os.fspath(file)
+    path = os.fspath(f)
     folder = os.path.dirname(path) or "."  # noqa: PTH120 - any path
     if not os.path.isdir(folder):  # noqa: PTH112 - as above
         raise FileNotFoundError(errno.ENOENT, "save: there is no such folder; make it first", path)
@@ -159,16 +165,17 @@ def _write(out: IO[bytes], packed: bytes, storages: list[bytes]) -> None:
 
 
 def load(
-    file: str | Path,
-    map_location: str | None = None,
+    f: str | Path | IO[bytes],
+    map_location: Any = None,
     *,
     weights_only: bool = True,
     mmap: bool | None = None,
 ) -> Any:
-    """Return the data of a file of `save` or of `torch.save`; errors as `nn.state.torch_load`.
+    """Return the data of a file or a binary stream of `save` or of `torch.save`.
 
-    Tensors are on the device `map_location`; None: the default device. No code of the file is run, whatever
-    `weights_only` is. `mmap` has no effect.
+    Errors are those of `nn.state.torch_load`. Tensors are on the device `map_location`; None: the default
+    device; a dictionary: from devices of the file to those here; a function: "cpu", whatever it returns. No
+    code of the file is run, whatever `weights_only` is. `mmap` has no effect.
     """
     del weights_only, mmap
-    return torch_load(file, device=map_location)
+    return torch_load(f, device="cpu" if callable(map_location) else map_location)

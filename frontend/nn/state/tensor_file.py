@@ -12,11 +12,12 @@ import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from compiler.dtype import DType
+from frontend.arguments.conversion import shown
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 from hcq.names import nearest
 
 if TYPE_CHECKING:
@@ -47,21 +48,23 @@ class TensorEntry(NamedTuple):
 class Contents(io.BufferedReader):
     """An open file whose parts can be read by any thread: `contents[begin:end]`.
 
-    The file is not mapped into memory: a mapping ends the process if the file is shortened meanwhile. Raises
-    `OSError` when the file cannot be read, `UsageError` when it is empty. Reading a part raises `UsageError`
-    if the file has become shorter.
+    `path` may be a binary stream, which is read to its end. The file is not mapped into memory: a mapping
+    ends the process if the file is shortened meanwhile. Raises `OSError` when the file cannot be read,
+    `UsageError` when it is empty, `UsageTypeError` for no path and no stream. Reading a part raises
+    `UsageError` if the file has become shorter.
     """
 
-    def __init__(self, path: str | Path, kind: str) -> None:
+    def __init__(self, path: str | Path | IO[bytes], kind: str) -> None:
+        self.path: str | Path = path if isinstance(path, (str, os.PathLike)) else "a stream"
         try:
-            super().__init__(io.FileIO(path))
+            super().__init__(io.FileIO(_copied(path, kind) if self.path is not path else self.path))
         except OSError as error:
-            raise _refused(error, path, kind) from None
-        self.path, self.size = path, self.seek(0, 2)
+            raise _refused(error, self.path, kind) from None
+        self.size = self.seek(0, 2)
         self.seek(0)
         if not self.size:
             self.close()
-            raise UsageError(f"{path} is no {kind}: it is empty")
+            raise UsageError(f"{self.path} is no {kind}: it is empty")
 
     def __len__(self) -> int:
         return self.size
@@ -97,6 +100,17 @@ class Contents(io.BufferedReader):
         """
         rest = max(0, self.size - self.tell())
         return super().read(rest if size is None or size < 0 else min(size, rest))
+
+
+def _copied(stream: Any, kind: str) -> int:
+    """Return the descriptor of a file without a name that has what a binary stream has left."""
+    data = stream.read() if hasattr(stream, "read") else None
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise UsageTypeError(f"wanted a {kind}, as a path or a binary stream, saw {shown(stream)}")
+    found = os.memfd_create(kind)
+    with open(found, "wb", closefd=False) as out:
+        out.write(data)
+    return found
 
 
 def _refused(error: OSError, path: str | Path, kind: str) -> OSError:
