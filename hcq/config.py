@@ -43,12 +43,6 @@ def _count(name: str, text: str) -> int:
     return number
 
 
-def _seconds(name: str, text: str) -> int:
-    if (number := _number(name, text)) == 0:
-        raise UsageError(f"{name} must be at least 1 second, it is {text!r}")
-    return number
-
-
 def _ring(name: str, text: str) -> int:
     number = _number(name, text)
     if number and (number.bit_count() != 1 or not 1 << 14 <= number <= 1 << 26):
@@ -175,7 +169,7 @@ class Config:
         60,
         "HCQ_EMU_TIMEOUT",
         "seconds of CPU time after which a kernel on an emulated GPU is ended as a hang; at least 1",
-        _seconds,
+        _count,
     )
     counters: str = _setting(
         "",
