@@ -47,7 +47,7 @@ def test_a_loop_of_atomics_is_ended_after_the_time_of_the_setting(name: str):
 
 
 def test_the_time_is_at_least_a_second():
-    with pytest.raises(UsageError, match="HCQ_EMU_TIMEOUT must be at least 1 second, it is '0'"):
+    with pytest.raises(UsageError, match="HCQ_EMU_TIMEOUT must be at least 1, it is '0'"):
         read({"HCQ_EMU_TIMEOUT": "0"})
     assert read({"HCQ_EMU_TIMEOUT": "7"}).emu_timeout_s == 7
 
