@@ -113,7 +113,7 @@ def _bits(b: Tensor, begin: int, end: int, width: int, run: int) -> Tensor:
 
 
 def _signed(q: Tensor, offset: int) -> Tensor:
-    return (q.cast(dtypes.int8) + -offset if offset else q).cast(dtypes.float32)
+    return (q.cast(dtypes.int8) - offset if offset else q).cast(dtypes.float32)
 
 
 def _fifth(b: Tensor, at: int) -> Tensor:
