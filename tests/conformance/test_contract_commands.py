@@ -59,14 +59,15 @@ def test_write_stores_one_number_of_its_width(lab: Lab, anywhere: hcq.Queue) -> 
 
 
 def test_params_may_be_buffers_and_numbers(lab: Lab, anywhere: hcq.Queue) -> None:
-    where, what, size = hcq.Param("where"), hcq.Param("what", 32), hcq.Param("size")
-    one, other, source = lab.words(8), lab.words(8), lab.words([9] * 8)
+    where, what, size, wide = hcq.Param("where"), hcq.Param("what", 32), hcq.Param("size"), hcq.Param("wide")
+    one, other, source = lab.words(10), lab.words(10), lab.words([9] * 8)
     commands = anywhere.record().fill(where, what, size).write(where + 16, what, bits=32)
-    commands.copy(where + 20, source, size)
+    commands.copy(where + 20, source, size).write(where + 32, wide, bits=64)
     for target, number, count in ((one, 3, 4), (other, 0x8000_0001, 12)):
-        anywhere.submit(commands, values={where: target, what: number, size: count}).wait(timeout_s=HANG_S)
-    assert read(one) == [3, 0, 0, 0, 3, 9, 0, 0]
-    assert read(other) == [0x8000_0001] * 3 + [0, 0x8000_0001, 9, 9, 9]
+        values = {where: target, what: number, size: count, wide: number << 30 | 5}
+        anywhere.submit(commands, values=values).wait(timeout_s=HANG_S)
+    assert read(one) == [3, 0, 0, 0, 3, 9, 0, 0, 3 << 30 | 5, 0]
+    assert read(other) == [0x8000_0001] * 3 + [0, 0x8000_0001, 9, 9, 9, 1 << 30 | 5, 0x2000_0000]
 
 
 @pytest.mark.parametrize("number", [1 << 32, -(1 << 31) - 1])

@@ -157,9 +157,7 @@ def test_every_call_of_the_fact_table_has_a_structure():
 
 
 def test_additions_since_1_12_are_those_of_the_fact_sheet():
-    newer = {
-        struct.call or name: struct.since for name, struct in STRUCTS.items() if struct.since >= _NEWER
-    }
+    newer = {struct.call or name: struct.since for name, struct in STRUCTS.items() if struct.since >= _NEWER}
     assert newer == {
         "EXPORT_DMABUF": 12,
         "RUNTIME_ENABLE": 13,

@@ -52,12 +52,11 @@ _SCRATCH = """%s = alloca [65 x i32], addrspace(5)
   %e = getelementptr [65 x i32], ptr addrspace(5) %s, i32 0, i32 %i
   store volatile i32 %n, ptr addrspace(5) %e"""
 _COUNT = """%h = call ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()
-  %c = load volatile i32, ptr addrspace(4) %h
-  store i32 %c, ptr addrspace(1) %out"""
+  %c = load volatile <32 x i32>, ptr addrspace(4) %h
+  store <32 x i32> %c, ptr addrspace(1) %out"""
 _PACKET = """%h = call ptr addrspace(4) @llvm.amdgcn.dispatch.ptr()
-  %g = getelementptr i32, ptr addrspace(4) %h, i32 3
-  %c = load volatile i32, ptr addrspace(4) %g
-  store i32 %c, ptr addrspace(1) %out"""
+  %c = load volatile <16 x i32>, ptr addrspace(4) %h
+  store <16 x i32> %c, ptr addrspace(1) %out"""
 _CASES = {
     "plain": ("", "", ("dispatch-ptr", "implicitarg-ptr")),
     "scratch": ("", _SCRATCH, ("dispatch-ptr", "implicitarg-ptr")),

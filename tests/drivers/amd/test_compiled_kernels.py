@@ -25,9 +25,7 @@ BASE = 0x7F00_0000_0000
 
 
 def test_every_target_of_the_driver_is_one_of_the_compiler() -> None:
-    assert {name: row.waves for name, row in CHIPS.items()} == {
-        name: row.waves for name, row in ROWS.items()
-    }
+    assert {name: row.waves for name, row in CHIPS.items()} == {name: row.waves for name, row in ROWS.items()}
     assert all(target_of(name).arch == name for name in CHIPS)
 
 
