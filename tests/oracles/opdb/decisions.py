@@ -80,7 +80,7 @@ DECISIONS: Final[tuple[Decision, ...]] = (
              "singular vectors of a matrix of zeros are zeros here"),
     Decision("nn.functional.softmin:with_dtype", "value", r"\[uint8\]",
              "numbers are negated after they are converted; before, PyTorch's wrap"),
-    Decision("(special.)?polygamma:.*", "value", r"\[(int8|bfloat16)\].* inf, PyTorch",
+    Decision("(special.)?polygamma:.*", "value", r"\[(int8|int16|bfloat16)\].* inf, PyTorch",
              "at a pole the value is infinite; PyTorch gives a great one"),
     Decision("matrix_exp", "value", r"\[float16\].*PyTorch nan", "halves are computed in float32"),
     Decision("nn.functional.interpolate:bi.*", "value", r"\[uint8\]",
