@@ -250,11 +250,7 @@ class Tensor(Methods, Exchange):
 
         Raises `UsageIndexError` for an axis that does not exist.
         """
-        return (
-            self.shape
-            if axis is None
-            else self.expr.shape[checks.axis_of(axis, self.expr.shape, "size")]
-        )
+        return self.shape if axis is None else self.expr.shape[checks.axis_of(axis, self.expr.shape, "size")]
 
     def is_floating_point(self) -> bool:
         """Return whether elements are floats."""

@@ -22,14 +22,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    FunctionType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
 
 from frontend.arguments.checks import Size

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
-from frontend.evaluation.expr import (
-    CONV,
-    PARAM,
-    Part,
-    inside,
-    join,
-    leaf_expr,
-)
+from frontend.evaluation.expr import CONV, PARAM, Part, inside, join, leaf_expr
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
 
 if TYPE_CHECKING:

@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.ir.ops import ELEMENTWISE, Ops
 from frontend.distributed.layout import TensorLayout
 from frontend.distributed.parts import Value, summed_in
-from frontend.evaluation.expr import (
-    CONV,
-    LIMIT,
-    join,
-)
+from frontend.evaluation.expr import CONV, LIMIT, join
 from frontend.primitives.erf import ERF
 from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UnsupportedError

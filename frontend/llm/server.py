@@ -48,12 +48,7 @@ def library(name: str) -> Any:
 
 
 def application(
-    batch: RunningBatch,
-    codec: TextCodec,
-    name: str,
-    *,
-    key: str | None = None,
-    hosts: Sequence[str] = LOCAL,
+    batch: RunningBatch, codec: TextCodec, name: str, *, key: str | None = None, hosts: Sequence[str] = LOCAL
 ) -> Any:
     """Return the ASGI application that serves a batch under the name of a model.
 

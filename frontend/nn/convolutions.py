@@ -214,13 +214,7 @@ class _ConvTranspose(_Convolution):
         extra = self.output_padding if output_size is None else self._extra(x, output_size)
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
         y = x.conv_transpose2d(
-            weight,
-            bias,
-            self.stride,
-            cast("Sizes", self.padding),
-            extra,
-            self.groups,
-            self.dilation,
+            weight, bias, self.stride, cast("Sizes", self.padding), extra, self.groups, self.dilation
         )
         return y.squeeze(0) if single else y
 

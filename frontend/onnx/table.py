@@ -24,13 +24,7 @@ from frontend.onnx import (
     shapes,
 )
 from frontend.onnx.elementwise import binary, method, variadic
-from frontend.onnx.reductions import (
-    arg_extreme,
-    cumulative,
-    reduction,
-    softmax,
-    softmax_flat,
-)
+from frontend.onnx.reductions import arg_extreme, cumulative, reduction, softmax, softmax_flat
 from frontend.onnx.rows import OperatorRow
 from frontend.onnx.values import where
 from frontend.tensor import Tensor
@@ -65,7 +59,6 @@ _REDUCTIONS: Final = {
     "ReduceSumSquare": "sum_square",
 }  # fmt: skip
 _SOFTMAXES: Final = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Hardmax": "hardmax"}
-
 
 
 def _spatial(x: Any) -> tuple[int, ...]:
@@ -200,17 +193,21 @@ TABLE: Final[tuple[OperatorRow, ...]] = (
     OperatorRow("ScatterElements", 11, shapes.scatter_elements),
     OperatorRow("ScatterND", 11, shapes.scatter_nd),
     OperatorRow(
-        "Selu", 6,
-        lambda x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875:
-        (x > 0).where(x, (x.exp() - 1) * alpha) * gamma,
+        "Selu",
+        6,
+        lambda x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875: (
+            (x > 0).where(x, (x.exp() - 1) * alpha) * gamma
+        ),
     ),
     OperatorRow(
         "Shape", 1, lambda x, *, start=0, end=None: np.array(x.shape[start:end], np.int64), both=True
     ),
     OperatorRow(
-        "Shrink", 9,
-        lambda x, *, lambd=0.5, bias=0.0:
-        (x < -lambd).where(x + bias, (x > lambd).where(x - bias, 0)).cast(x.dtype),
+        "Shrink",
+        9,
+        lambda x, *, lambd=0.5, bias=0.0: (
+            (x < -lambd).where(x + bias, (x > lambd).where(x - bias, 0)).cast(x.dtype)
+        ),
     ),
     OperatorRow("Size", 1, lambda x: np.array(math.prod(x.shape), np.int64), both=True),
     OperatorRow("Slice", 10, shapes.slices, host=(1, 2, 3, 4), both=True),

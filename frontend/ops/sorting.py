@@ -22,13 +22,7 @@ from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import axis_of, whole
 from frontend.evaluation.base import T
-from frontend.evaluation.constants import (
-    constant,
-    convert,
-    coordinate,
-    number_like,
-    widened_float,
-)
+from frontend.evaluation.constants import constant, convert, coordinate, number_like, widened_float
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import where
 from frontend.ops.movement import reshape

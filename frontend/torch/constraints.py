@@ -103,9 +103,7 @@ def half_open_interval(low: Any, high: Any) -> Constraint:
 def integer_interval(low: Any, high: Any) -> Constraint:
     """Return the whole numbers from a bound to another one, both included."""
     return Constraint(
-        f"whole numbers in [{low}, {high}]",
-        lambda v: _whole(v) & (v >= low) & (v <= high),
-        is_discrete=True,
+        f"whole numbers in [{low}, {high}]", lambda v: _whole(v) & (v >= low) & (v <= high), is_discrete=True
     )
 
 
@@ -152,9 +150,7 @@ simplex: Final = _vectors(
     "shares of at least 0 with the sum 1", lambda v: (v >= 0).all(-1) & ((v.sum(-1) - 1).abs() < 1e-6)
 )
 one_hot: Final = _vectors(
-    "a single 1 among zeros",
-    lambda v: ((v == 0) | (v == 1)).all(-1) & (v.sum(-1) == 1),
-    is_discrete=True,
+    "a single 1 among zeros", lambda v: ((v == 0) | (v == 1)).all(-1) & (v.sum(-1) == 1), is_discrete=True
 )
 lower_triangular: Final = _vectors("lower triangular matrices", _triangular, axes=2)
 lower_cholesky: Final = _vectors(

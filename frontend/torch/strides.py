@@ -71,11 +71,7 @@ def as_strided(
 
 @converting
 def as_strided_scatter(
-    self: T,
-    src: T,
-    size: int | Sequence[int],
-    stride: int | Sequence[int],
-    storage_offset: int | None = None,
+    self: T, src: T, size: int | Sequence[int], stride: int | Sequence[int], storage_offset: int | None = None
 ) -> T:
     """Return self with the elements of `src` where `as_strided` reads them; of several, the last."""
     places = _places("as_strided_scatter", self, size, stride, storage_offset)

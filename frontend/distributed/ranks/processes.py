@@ -297,9 +297,7 @@ def _end_together(made: ProcessGroup) -> None:
 
 
 def new_group(
-    ranks: Sequence[int] | None = None,
-    timeout: float | timedelta | None = None,
-    backend: str | None = None,
+    ranks: Sequence[int] | None = None, timeout: float | timedelta | None = None, backend: str | None = None
 ) -> ProcessGroup:
     """Return a group of some of the processes, by their ranks, in rising order; None: of all of them.
 
