@@ -3,6 +3,8 @@
 Not here: names of GPUs (`frontend.cuda`). Next: `frontend.nn.amp`, the mode and the scaler.
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -27,10 +29,7 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
 
 
 def autocast(
-    device_type: str,
-    dtype: Any = None,
-    enabled: bool = True,  # noqa: FBT001, FBT002 - PyTorch's signature
-    cache_enabled: bool | None = None,  # noqa: FBT001 - as above
+    device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
 ) -> AbstractContextManager[None]:
     """Return the mode of `nn.amp.autocast`, for a `with` block or as a decorator.
 

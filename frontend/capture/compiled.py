@@ -14,6 +14,8 @@ repeated instead of a launch (`histories`).
 Not here: captures that refuse such functions (`jit`).
 """
 
+# ruff: noqa: FBT001 - the field's signatures
+
 from __future__ import annotations
 
 import warnings
@@ -85,11 +87,7 @@ class _Entry:
     """`modes.CHANGES` when `wanted` was last compared."""
 
     def other_arguments(
-        self,
-        shape: Any,
-        numbers: list[Any],
-        tensors: list[tuple[Any, ...]],
-        cut: bool,  # noqa: FBT001 - as stored
+        self, shape: Any, numbers: list[Any], tensors: list[tuple[Any, ...]], cut: bool
     ) -> str:
         """Return how the arguments and the mode of gradients of a call differ; "": they do not."""
         for i, (now, before) in enumerate(zip(tensors, self.tensors, strict=False)):

@@ -4,6 +4,8 @@
 hooks of gradients (`frontend.autograd.hooks`) and of states (`frontend.nn.state.hooked`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -48,7 +50,7 @@ class Hooks:
 EVERY: Final[list[Hooks | None]] = modes.HOOKS
 
 
-def _of_all(when: str, hook: Callable[..., Any], with_kwargs: bool = False) -> HookHandle:  # noqa: FBT001, FBT002 - as given
+def _of_all(when: str, hook: Callable[..., Any], with_kwargs: bool = False) -> HookHandle:
     if not callable(hook):
         raise UsageTypeError(f"a hook of all modules: wanted a function, saw {shown(hook)}")
     EVERY[0] = EVERY[0] or Hooks()
@@ -103,18 +105,14 @@ class Hooked:
         return out
 
     def _register(
-        self, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool = False  # noqa: FBT001, FBT002 - as given
+        self, when: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool = False
     ) -> HookHandle:
         if not callable(hook):
             raise UsageTypeError(f"{type(self).__name__}: wanted a function as a hook, saw {shown(hook)}")
         every = getattr(self.__dict__.setdefault(HOOKS, Hooks()), when)
         return HookHandle.of(every, (hook, flag(with_kwargs, "with_kwargs")), first=flag(prepend, "prepend"))
 
-    def register_full_backward_pre_hook(
-        self,
-        hook: Callable[..., Any],
-        prepend: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-    ) -> HookHandle:
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
         """Call `hook(module, grads)` in `backward`, with the gradients of the results of each call.
 
         `grads` is a tuple with a place for each result, None where none flows or it is no tensor. What it
@@ -123,11 +121,7 @@ class Hooked:
         """
         return self._register("gradient_before", hook, prepend)
 
-    def register_full_backward_hook(
-        self,
-        hook: Callable[..., Any],
-        prepend: bool = False,  # noqa: FBT001, FBT002 - as above
-    ) -> HookHandle:
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
         """Call `hook(module, of_arguments, of_results)` in `backward`, with gradients of each call.
 
         Both are tuples as those of `register_full_backward_pre_hook`; `of_arguments` has a place for each
@@ -163,9 +157,7 @@ class Hooked:
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
     def _register_load_state_dict_pre_hook(
-        self,
-        hook: Callable[..., Any],
-        with_module: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        self, hook: Callable[..., Any], with_module: bool = False
     ) -> HookHandle:
         STATEFUL[0] = True
         return self._register("loading", hook, prepend=False, with_kwargs=with_module)

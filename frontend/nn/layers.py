@@ -9,6 +9,8 @@ Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers
 (`functions`, `pools`). Next: `module`, the base of layers.
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -39,12 +41,7 @@ class Linear(Module):
     """
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        device: Any = None,
-        dtype: Any = None,
+        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         count("Linear, out_features", out_features)
         bound = 1 / math.sqrt(count("Linear, in_features", in_features))
@@ -120,10 +117,10 @@ class Embedding(Module):
         padding_idx: int | None = None,
         max_norm: float | None = None,
         norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-        sparse: bool = False,  # noqa: FBT001, FBT002 - as above
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         _weight: Tensor | None = None,
-        _freeze: bool = False,  # noqa: FBT001, FBT002 - as above
+        _freeze: bool = False,
         *,
         vocab_size: int | None = None,
         embed_size: int | None = None,
@@ -159,12 +156,7 @@ class Embedding(Module):
         return made if self.padding_idx is None else (made * self._kept(made)).detach().realize()
 
     @classmethod
-    def from_pretrained(
-        cls,
-        embeddings: Tensor,
-        freeze: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        **settings: Any,
-    ) -> Self:
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
         """Return a layer whose table is a matrix; with `freeze` it is no parameter. Raises as the class."""
         if embeddings.ndim != 2:
             raise UsageError(f"from_pretrained: wanted a matrix, saw the shape {embeddings.shape}")
@@ -204,7 +196,7 @@ def looked_up(  # noqa: PLR0917 - internal
     padding_idx: int | None,
     max_norm: float | None,
     norm_type: float,
-    scale_grad_by_freq: bool,  # noqa: FBT001 - internal
+    scale_grad_by_freq: bool,
 ) -> Tensor:
     """Return the rows of a table at integers, with the settings of `Embedding`. Raises as its call."""
     if not index.dtype.is_int:
@@ -249,9 +241,9 @@ class EmbeddingBag(Embedding):
         embedding_dim: int,
         max_norm: float | None = None,
         norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        scale_grad_by_freq: bool = False,
         mode: str = "mean",
-        sparse: bool = False,  # noqa: FBT001, FBT002 - as above
+        sparse: bool = False,
         *,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
@@ -324,7 +316,7 @@ class Dropout(Module):
 
     _template = "p={0.p}, inplace={0.inplace}"
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         self.p = number_within(f"{type(self).__name__}, p", p, 0.0, math.nextafter(1.0, 2.0))
         self.inplace = switch(inplace, f"{type(self).__name__}, inplace")
 
@@ -404,7 +396,7 @@ class Bilinear(Module):
         in1_features: int,
         in2_features: int,
         out_features: int,
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        bias: bool = True,
         device: Any = None,
         dtype: Any = None,
     ) -> None:

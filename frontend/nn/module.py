@@ -7,6 +7,8 @@ Not here: hooks (`hooks`), parameters and buffers (`parameter`), saving (`nn.sta
 `normalisation`, `recurrent`.
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import functools
@@ -202,10 +204,7 @@ class Module(Hooked):
         raise UsageError(f"{type(self).__name__} defines no forward(){hint}")
 
     def named_modules(
-        self,
-        memo: set[Module] | None = None,
-        prefix: str = "",
-        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """Yield (dotted name, module) for this module and all modules inside it, each once.
 
@@ -231,7 +230,7 @@ class Module(Hooked):
             inner = [(f"{name}.{k}" if name else k, v) for k, v in parts_of(value)]
             waiting += reversed(inner)
 
-    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:  # noqa: FBT001, FBT002 - as above
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
         """Yield this module and all modules inside it; see `named_modules`."""
         return (m for _, m in self.named_modules(remove_duplicate=remove_duplicate))
 
@@ -253,7 +252,7 @@ class Module(Hooked):
         """Return the modules that are attributes or elements of this one; `next` takes it, too."""
         return Listed([part for _, part in self.named_children()])
 
-    def train(self, mode: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
+    def train(self, mode: bool = True) -> Self:
         """Set the training mode of this module and all modules inside it; return self."""
         mode = flag(mode, "train, mode")
         for m in self.modules():
@@ -265,10 +264,7 @@ class Module(Hooked):
         return self.train(False)
 
     def named_parameters(
-        self,
-        prefix: str = "",
-        recurse: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - as above
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> list[tuple[str, Tensor]]:
         """Return (name, tensor) of the float tensors that an optimiser may change, each once.
 
@@ -283,15 +279,12 @@ class Module(Hooked):
             want(undecided, True)
         return _named([(name, listed(t)) for name, t in found], prefix, once=remove_duplicate)
 
-    def parameters(self, recurse: bool = True) -> list[Tensor]:  # noqa: FBT001, FBT002 - as above
+    def parameters(self, recurse: bool = True) -> list[Tensor]:
         """Return the tensors that an optimiser may change, each once; see `named_parameters`."""
         return Listed([t for _, t in self.named_parameters(recurse=recurse)])
 
     def named_buffers(
-        self,
-        prefix: str = "",
-        recurse: bool = True,  # noqa: FBT001, FBT002 - as above
-        remove_duplicate: bool = True,  # noqa: FBT001, FBT002 - as above
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> list[tuple[str, Tensor]]:
         """Return (name, tensor) of the tensors that are no parameters, with those that no file holds.
 
@@ -302,7 +295,7 @@ class Module(Hooked):
         found = [(name, t) for name, t in every.items() if id(t) not in changed]
         return _named(found, prefix, once=remove_duplicate)
 
-    def buffers(self, recurse: bool = True) -> list[Tensor]:  # noqa: FBT001, FBT002 - as above
+    def buffers(self, recurse: bool = True) -> list[Tensor]:
         """Return the tensors that are no parameters, each once; see `named_buffers`."""
         return Listed([t for _, t in self.named_buffers(recurse=recurse)])
 
@@ -343,7 +336,7 @@ class Module(Hooked):
         """Return the buffer of a dotted name. Raises `UsageError` if there is none."""
         return self._tensor_of(target, "buffer", self.buffers())
 
-    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Set the module of a dotted name, with `strict` one that is there.
 
         Raises `UsageError` where its owner, or with `strict` the module, is missing.
@@ -363,7 +356,7 @@ class Module(Hooked):
             raise UsageError(f"{type(self).__name__} has no {what} {target!r}; print it to see its modules")
         return cast("Tensor", found)
 
-    def _check_new(self, what: str, name: str, value: Any, wanted: type, named: bool) -> None:  # noqa: FBT001 - whether it has the name already
+    def _check_new(self, what: str, name: str, value: Any, wanted: type, named: bool) -> None:
         """Raise `UsageError` for a name that cannot be registered, `UsageTypeError` for such a value."""
         used = getattr(self, name, None) is not None if isinstance(name, str) else True
         if not isinstance(name, str) or not name or "." in name or (used and not named):
@@ -401,10 +394,7 @@ class Module(Hooked):
         return hooked_states.saved(self, found, prefix, keep_vars) if STATEFUL[0] else found
 
     def load_state_dict(
-        self,
-        state_dict: Mapping[str, Tensor],
-        strict: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        assign: bool = False,  # noqa: FBT001, FBT002 - as above
+        self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False
     ) -> state.models.LoadedKeys:
         """Assign values to the tensors by name; return the missing and the unexpected names.
 
@@ -419,13 +409,13 @@ class Module(Hooked):
     get_extra_state: Callable[[], Any]
     """What `state_dict` holds beside tensors; a class that defines it has `set_extra_state(state)`, too."""
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:  # noqa: FBT001 - as in PyTorch
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Do nothing; what a subclass defines is called with a state that has the tensors of the module."""
 
     def _load_from_state_dict(self, *_args: Any) -> None:
         """Do nothing; what a subclass defines is called with the state before it is loaded, as a hook."""
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Set the attribute `name` to a tensor, which is no parameter.
 
         If the module did not call `super().__init__()`, its requires_grad becomes False. The state
@@ -457,18 +447,18 @@ class Module(Hooked):
         setattr(self, name, param)
         self.__dict__.get(PLAIN, set()).discard(name)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Remove the gradients of all parameters; without `set_to_none`, set them to zeros in place."""
         for t in self.parameters():
             clear_gradient(t, set_to_none=flag(set_to_none, "zero_grad, set_to_none"))
 
-    def requires_grad_(self, requires_grad: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set requires_grad of all parameters; return self. They stay parameters."""
         for t in self.parameters():
             t.requires_grad = requires_grad
         return self
 
-    def _apply(self, fn: Callable[[Tensor], Tensor | None], recurse: bool = True) -> Self:  # noqa: FBT001, FBT002 - as above
+    def _apply(self, fn: Callable[[Tensor], Tensor | None], recurse: bool = True) -> Self:
         """Replace the value of each tensor, and its gradient, by that of a function of it; return self.
 
         A tensor stays as it is where the function returns None.
@@ -498,7 +488,7 @@ class Module(Hooked):
         self,
         device: str | DType | Tensor | None = None,
         dtype: DType | str | None = None,
-        non_blocking: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+        non_blocking: bool = False,
     ) -> Self:
         """Move all tensors to a device, and convert float tensors to a float dtype, in place; return self.
 

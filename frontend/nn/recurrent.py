@@ -10,7 +10,7 @@ Not here: attention (`attention`), other layers (`layers`). Next: `nn.utils.rnn`
 lengths.
 """
 
-# ruff: noqa: PLR0917 - the field's signatures
+# ruff: noqa: FBT001, FBT002, PLR0917 - the field's signatures
 
 from __future__ import annotations
 
@@ -87,12 +87,7 @@ class _Cell(Module):
     step: Any = staticmethod(tanh_step)
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        device: Any = None,
-        dtype: Any = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         kind = type(self).__name__
         n = count(f"{kind}, hidden_size", hidden_size)
@@ -160,7 +155,7 @@ class RNNCell(_Cell):
         self,
         input_size: int,
         hidden_size: int,
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+        bias: bool = True,
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         device: Any = None,
         dtype: Any = None,
@@ -199,10 +194,10 @@ class _Recurrent(Module):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        bias: bool = True,
+        batch_first: bool = False,
         dropout: float = 0.0,
-        bidirectional: bool = False,  # noqa: FBT001, FBT002 - as above
+        bidirectional: bool = False,
         *,
         device: Any = None,
         dtype: Any = None,
@@ -363,10 +358,10 @@ class RNN(_Recurrent):
         hidden_size: int,
         num_layers: int = 1,
         nonlinearity: Literal["tanh", "relu"] = "tanh",
-        bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        batch_first: bool = False,  # noqa: FBT001, FBT002 - as above
+        bias: bool = True,
+        batch_first: bool = False,
         dropout: float = 0.0,
-        bidirectional: bool = False,  # noqa: FBT001, FBT002 - as above
+        bidirectional: bool = False,
         *,
         device: Any = None,
         dtype: Any = None,

@@ -6,6 +6,8 @@ mean over no elements, such as a mean in which every target is ignored, is NaN.
 Not here: softmax (`normalization`). Next: `frontend.autograd.rules`, gradient rules of losses.
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -321,10 +323,7 @@ def huber_loss(self: T, target: T, reduction: Reduction = "mean", delta: float =
 
 @composite
 def kl_div(
-    self: T,
-    target: T,
-    reduction: Reduction | Literal["batchmean"] = "mean",
-    log_target: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    self: T, target: T, reduction: Reduction | Literal["batchmean"] = "mean", log_target: bool = False
 ) -> T:
     """Return target * (log(target) - self) of log probabilities; with `log_target` the target is a log, too.
 

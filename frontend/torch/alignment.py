@@ -7,6 +7,8 @@ are: at frames beyond a length they are 0.
 Not here: other losses (`frontend.nn.losses`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -116,7 +118,7 @@ def ctc_loss(  # noqa: PLR0917 - PyTorch's signature
     target_lengths: Any,
     blank: int = 0,
     reduction: str = "mean",
-    zero_infinity: bool = False,  # noqa: FBT001, FBT002 - PyTorch's signature
+    zero_infinity: bool = False,
 ) -> Tensor:
     """Return -log of the probability of the targets, summed over all alignments.
 
@@ -145,11 +147,7 @@ def ctc_loss(  # noqa: PLR0917 - PyTorch's signature
 
 
 def _solved(
-    x: Tensor,
-    rows: list[list[int]],
-    frames: list[int],
-    blank: int,
-    zero_infinity: bool,  # noqa: FBT001 - internal
+    x: Tensor, rows: list[list[int]], frames: list[int], blank: int, zero_infinity: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the losses (batch,) and their derivatives (frames, batch, classes)."""
     labels, skipped = _states(rows, blank, x)

@@ -3,6 +3,8 @@
 Not here: the loader and plain samplers (`frontend.nn.data`).
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import itertools
@@ -77,11 +79,7 @@ class WeightedRandomSampler(Sampler):
     """
 
     def __init__(
-        self,
-        weights: Any,
-        num_samples: int,
-        replacement: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-        generator: Any = None,
+        self, weights: Any, num_samples: int, replacement: bool = True, generator: Any = None
     ) -> None:
         self.weights = weights.tolist() if hasattr(weights, "tolist") else list(weights)
         self.num_samples = count(f"{type(self).__name__}, num_samples", num_samples)

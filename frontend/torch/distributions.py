@@ -6,6 +6,8 @@ function checks none. A method that a distribution does not have raises `NotImpl
 Not here: random tensors (`frontend.ops.random`). Next: `families`, those of numbers; `transforms`.
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 import copy
@@ -58,7 +60,7 @@ class Distribution:
         self,
         batch_shape: Sequence[int] = (),
         event_shape: Sequence[int] = (),
-        validate_args: bool | None = None,  # noqa: FBT001 - PyTorch's signature
+        validate_args: bool | None = None,
     ) -> None:
         self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
         self._validate_args = _CHECKS[0] if validate_args is None else validate_args
@@ -67,7 +69,7 @@ class Distribution:
                 self._check(f"{name}=", constraint, getattr(self, name))
 
     @staticmethod
-    def set_default_validate_args(value: bool) -> None:  # noqa: FBT001 - PyTorch's signature
+    def set_default_validate_args(value: bool) -> None:
         """Set whether distributions that are made from now on check what they get."""
         if value not in {True, False}:
             raise UsageError(f"set_default_validate_args: wanted a bool, saw {value!r}")
@@ -166,7 +168,7 @@ class Distribution:
         """Return the exponential of the entropy."""
         return self.entropy().exp()
 
-    def enumerate_support(self, expand: bool = True) -> Any:  # noqa: FBT001, FBT002 - PyTorch's signature
+    def enumerate_support(self, expand: bool = True) -> Any:
         """Return all values along a new first axis, of the batch's shape, or with `expand=False` of ones."""
         if not self.has_enumerate_support:
             raise NotImplementedError(f"{type(self).__name__} has no finite support")
@@ -204,7 +206,7 @@ class Categorical(Distribution):
     has_enumerate_support = True
     _classes_are_vectors = False
 
-    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:  # noqa: FBT001 - PyTorch's signature
+    def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         probs_or_logits(type(self).__name__, probs, logits)
         given = logits if probs is None else probs
         if not given.ndim:
@@ -324,11 +326,7 @@ class Multinomial(Categorical):
     has_enumerate_support = False
 
     def __init__(
-        self,
-        total_count: int = 1,
-        probs: Any = None,
-        logits: Any = None,
-        validate_args: bool | None = None,  # noqa: FBT001 - PyTorch's signature
+        self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
         if not isinstance(total_count, int):
             raise UsageError(f"Multinomial: wanted total_count as a whole number, saw {shown(total_count)}")
@@ -395,7 +393,7 @@ class MultivariateNormal(Distribution):
 
     def __init__(
         self, loc: Any, covariance_matrix: Any = None, precision_matrix: Any = None, scale_tril: Any = None,
-        validate_args: bool | None = None,  # noqa: FBT001 - PyTorch's signature
+        validate_args: bool | None = None,
     ) -> None:  # fmt: skip
         given = {
             "covariance_matrix": covariance_matrix,
@@ -469,7 +467,7 @@ class MultivariateNormal(Distribution):
 class LowRankMultivariateNormal(MultivariateNormal):
     """The normal distribution of vectors with the covariance `cov_factor @ cov_factor.T + diag(cov_diag)`."""
 
-    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:  # noqa: FBT001 - PyTorch's signature
+    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
         if cov_factor.ndim < 2 or cov_factor.shape[-2:-1] != cov_diag.shape[-1:]:
             raise UsageError(
                 f"LowRankMultivariateNormal: wanted cov_factor (..., n, m) and cov_diag (..., n), saw "
@@ -492,10 +490,7 @@ class Independent(Distribution):
     """A distribution whose last `reinterpreted_batch_ndims` axes of the batch are axes of one event."""
 
     def __init__(
-        self,
-        base_distribution: Any,
-        reinterpreted_batch_ndims: int,
-        validate_args: bool | None = None,  # noqa: FBT001 - PyTorch's signature
+        self, base_distribution: Any, reinterpreted_batch_ndims: int, validate_args: bool | None = None
     ) -> None:
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, reinterpreted_batch_ndims
         whole = base_distribution.batch_shape
@@ -544,10 +539,7 @@ class MixtureSameFamily(Distribution):
     """Draws of the components along the last axis of a distribution's batch, chosen by a `Categorical`."""
 
     def __init__(
-        self,
-        mixture_distribution: Any,
-        component_distribution: Any,
-        validate_args: bool | None = None,  # noqa: FBT001 - PyTorch's signature
+        self, mixture_distribution: Any, component_distribution: Any, validate_args: bool | None = None
     ) -> None:
         mixture, parts = mixture_distribution, component_distribution
         if not (type(mixture) is Categorical and isinstance(parts, Distribution)):

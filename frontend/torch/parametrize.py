@@ -6,6 +6,8 @@ it is computed from is in `module.parametrizations[name]`: `original`, or `origi
 Not here: functions that norms need. Next: `parametrizations`, which has them.
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
@@ -70,11 +72,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return bool(every) if tensor_name is None else tensor_name in every
 
 
-def remove_parametrizations(
-    module: Module,
-    tensor_name: str,
-    leave_parametrized: bool = True,  # noqa: FBT001, FBT002 - PyTorch's signature
-) -> Module:
+def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
     """Make a parameter an ordinary one again, of its present value, else of its original; return the module.
 
     Raises `UsageError` for a parameter that is not computed, and for several originals without their value.
