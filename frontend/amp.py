@@ -7,6 +7,7 @@ Not here: names of GPUs (`frontend.cuda`). Next: `frontend.nn.amp`, the mode and
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
@@ -19,13 +20,25 @@ from hcq.registry import GPU_NAMES
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["GradScaler", "autocast", "is_autocast_enabled"]
+__all__ = [
+    "GradScaler", "autocast", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
+    "is_autocast_cpu_enabled", "is_autocast_enabled",
+]  # fmt: skip
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Return whether layers compute in sixteen bits; the mode is the same for all devices."""
     del device_type
     return modes.mixed() is not None
+
+
+def get_autocast_dtype(device_type: str) -> Any:
+    """Return the dtype of the mode; outside of one that which `autocast` has by default for a device."""
+    return modes.mixed() or (dtypes.bfloat16 if device_type == "cpu" else dtypes.float16)
+
+
+is_autocast_cpu_enabled = is_autocast_enabled
+get_autocast_cpu_dtype, get_autocast_gpu_dtype = (partial(get_autocast_dtype, d) for d in ("cpu", "cuda"))
 
 
 def autocast(

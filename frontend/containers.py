@@ -3,8 +3,7 @@
 `flattened` splits a list, tuple or dict into its tensors and a container of the same form with a
 `Placeholder` for each tensor. `filled` puts tensors in place of the placeholders.
 
-Not here: containers in a file (`frontend.capture.files`). Next: `frontend.capture.jit`, what a captured
-function may take and return.
+Not here: containers in a file (`frontend.capture.files`). Next: `frontend.capture.jit`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Copies of tensors: `copy`, `deepcopy`, and pickle.
 
-A copy has the same value, dtype, device and requires_grad, and no history. A shallow copy shares memory until
-one of the two is written. `deepcopy` copies the gradient too, pickle does not. Both preserve identity: a
-tensor that is referenced twice stays one tensor, so that a model and its optimiser can be copied together. A
-pickle names the device, which is opened when the tensor is loaded.
+A copy has the same value, dtype, device and requires_grad, and no history. A shallow copy shares memory
+until one of the two is written. `deepcopy` copies the gradient too, but not of parameters; pickle copies
+none. Both preserve identity: a tensor that is referenced twice stays one tensor, so that a model and its
+optimiser can be copied together. A pickle names the device, which is opened when the tensor is loaded.
 
 Not here: moving to another device (`transfer`). Next: `frontend.nn.state`, saving a model.
 """
@@ -48,10 +48,9 @@ def deep(self: Kind, memo: dict[int, Any]) -> Kind:
         made = self.of_part((expr, (Leaf(Device[expr.device].copied(leaves[0].buffer)),)))
     else:
         made = movement.contiguous(stopped(self)).realize()
-    made = _as_parameter(marked(made, decided(self)), self)
-    if self.grad is not None:
-        give_gradients(made, self, lambda g: copy.deepcopy(g, memo))
-    found: Kind = made
+    found: Kind = _as_parameter(marked(made, decided(self)), self)
+    if self.grad is not None and not (hasattr(self, "state") and self.state.parameter):
+        give_gradients(found, self, lambda g: copy.deepcopy(g, memo))
     return found
 
 

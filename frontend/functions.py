@@ -4,8 +4,7 @@ Every method of the table `frontend.methods` is a function, whose first argument
 (`zeros`, `arange`, ...) are those of `Tensor`. The rest is here, or in the module that `HOMES` names. Values
 that do not fit raise `UsageError`, arguments of other classes `UsageTypeError`.
 
-Not here: the methods (`frontend.ops`), layers and losses (`frontend.nn`). Next: `frontend.nn.functional`,
-whose functions without a method are functions of the module, too.
+Not here: the methods (`frontend.ops`), layers and losses (`frontend.nn`). Next: `frontend.nn.functional`.
 """
 
 from __future__ import annotations
@@ -58,7 +57,18 @@ HOMES: Final = {
     ),
     **dict.fromkeys(("load", "save"), "frontend.nn.state.saving"),
     **dict.fromkeys(("finfo", "iinfo"), "frontend.array_api.data_types"),
-    **dict.fromkeys(("GradScaler", "autocast", "is_autocast_enabled"), "frontend.amp"),
+    **dict.fromkeys(
+        (
+            "GradScaler",
+            "autocast",
+            "get_autocast_cpu_dtype",
+            "get_autocast_dtype",
+            "get_autocast_gpu_dtype",
+            "is_autocast_cpu_enabled",
+            "is_autocast_enabled",
+        ),
+        "frontend.amp",
+    ),
     **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
     **dict.fromkeys(("binomial", "poisson"), "frontend.torch.families"),
     "matrix_exp": "frontend.torch.linalg",

@@ -12,8 +12,7 @@ The first use of a class's member replaces the member by the loaded value, so la
 Type checkers take the first branch, and know the types. A fork waits until no other thread loads a module:
 the child would wait forever for the lock of an import that a thread of its parent had begun.
 
-Not here: the table of methods (`methods`), names of packages that load later (`hcq.names`).
-Next: `members`, whose methods load in this way.
+Not here: the table of methods (`methods`), names of packages that load later (`hcq.names`). Next: `members`.
 """
 
 from __future__ import annotations

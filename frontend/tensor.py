@@ -10,8 +10,7 @@ state, the computation and the reading of a tensor. Its other methods and its op
 Dtypes: `a + b` promotes by `compiler.dtype.promote`. A Python number takes the dtype of the tensor; a float
 beside an integer tensor makes the result float32. Shapes broadcast, aligned at the last axis.
 
-Not here: other operations (`frontend.ops`). Next: `evaluation.expr`, `evaluation.trace` and
-`evaluation.realize`, in this order.
+Not here: other operations (`frontend.ops`).
 """
 
 from __future__ import annotations
@@ -240,8 +239,9 @@ class Tensor(Methods, Exchange):
 
     nelement = numel
 
+    @property
     def nbytes(self) -> int:
-        """Return the bytes that the elements take."""
+        """The bytes that the elements take."""
         return math.prod(self.expr.shape) * self.expr.dtype.itemsize
 
     @accepts_aliases

@@ -38,7 +38,10 @@ from frontend.ops import (
     statistics,
     writing,
 )
-from frontend.torch import factors, strides
+from frontend.torch import (
+    factors,
+    strides,
+)
 
 class Methods:
     """The methods that `frontend.ops` implements."""

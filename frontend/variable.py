@@ -15,7 +15,6 @@ Unbound variables are symbols of the compiler's index arithmetic: `(a * 40 + b) 
 bounds (`.min`, `.max`) and a text (`.render()`).
 
 Not here: reading at a bound variable (`frontend.ops.indexing`), captured functions (`frontend.capture`).
-Next: `symbolic`, tensors with symbolic sizes.
 """
 
 from __future__ import annotations

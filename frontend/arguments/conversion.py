@@ -9,8 +9,7 @@ allowed; a text that is not one of the choices of a `Literal` raises `UsageError
 An annotation is a union of the names in `KINDS`. A parameter with another annotation accepts any value, which
 the method checks itself (dtypes, devices).
 
-Not here: names of arguments (`aliases`), ranges and shapes (`checks`). Next: `frontend.evaluation.trace`, the
-lookup.
+Not here: names of arguments (`aliases`), ranges and shapes (`checks`). Next: `frontend.evaluation.trace`.
 """
 
 from __future__ import annotations

@@ -33,16 +33,24 @@ maximum minimum multiply=mul nextafter not_equal=ne pow subtract=sub
 """Functions of two operands."""
 CALLS: Final[dict[str, Callable[..., Any]]] = {
     # makers
-    "arange": lambda start, /, stop=None, step=1, *, dtype=None, device=None: Tensor.arange(start, stop, step, dtype=dtype, device=device),
+    "arange": lambda start, /, stop=None, step=1, *, dtype=None, device=None: Tensor.arange(
+        start, stop, step, dtype=dtype, device=device
+    ),
     "empty": lambda shape, *, dtype=None, device=None: Tensor.empty(shape, dtype=dtype, device=device),
     "zeros": lambda shape, *, dtype=None, device=None: Tensor.zeros(shape, dtype=dtype, device=device),
     "ones": lambda shape, *, dtype=None, device=None: Tensor.ones(shape, dtype=dtype, device=device),
-    "full": lambda shape, fill_value, *, dtype=None, device=None: Tensor.full(shape, fill_value, dtype=dtype, device=device),
-    "full_like": lambda x, /, fill_value, *, dtype=None, device=None: x.new_full(x.shape, fill_value, dtype=dtype, device=device),
+    "full": lambda shape, fill_value, *, dtype=None, device=None: Tensor.full(
+        shape, fill_value, dtype=dtype, device=device
+    ),
+    "full_like": lambda x, /, fill_value, *, dtype=None, device=None: x.new_full(
+        x.shape, fill_value, dtype=dtype, device=device
+    ),
     "zeros_like": lambda x, /, *, dtype=None, device=None: x.new_full(x.shape, 0, dtype=dtype, device=device),
     "ones_like": lambda x, /, *, dtype=None, device=None: x.new_full(x.shape, 1, dtype=dtype, device=device),
     "empty_like": lambda x, /, *, dtype=None, device=None: x.new_empty(x.shape, dtype=dtype, device=device),
-    "meshgrid": lambda *arrays, indexing="xy": list(arrays[0].meshgrid(*arrays[1:], indexing=indexing)) if arrays else [],
+    "meshgrid": lambda *arrays, indexing="xy": (
+        list(arrays[0].meshgrid(*arrays[1:], indexing=indexing)) if arrays else []
+    ),
     "tril": lambda x, /, *, k=0: x.tril(k),
     "triu": lambda x, /, *, k=0: x.triu(k),
     "sign": lambda x, /: (array(x, "sign") == x).where(x.sign(), x),  # NaN stays NaN
@@ -62,8 +70,12 @@ CALLS: Final[dict[str, Callable[..., Any]]] = {
     "max": lambda x, /, *, axis=None, keepdims=False: x.amax(axis, keepdims),
     "min": lambda x, /, *, axis=None, keepdims=False: x.amin(axis, keepdims),
     "mean": lambda x, /, *, axis=None, keepdims=False: x.mean(axis, keepdims),
-    "std": lambda x, /, *, axis=None, correction=0.0, keepdims=False: x.var(axis, keepdim=keepdims, correction=correction).sqrt(),
-    "var": lambda x, /, *, axis=None, correction=0.0, keepdims=False: x.var(axis, keepdim=keepdims, correction=correction),
+    "std": lambda x, /, *, axis=None, correction=0.0, keepdims=False: x.var(
+        axis, keepdim=keepdims, correction=correction
+    ).sqrt(),
+    "var": lambda x, /, *, axis=None, correction=0.0, keepdims=False: x.var(
+        axis, keepdim=keepdims, correction=correction
+    ),
     "any": lambda x, /, *, axis=None, keepdims=False: x.bool().any(axis, keepdims),
     "all": lambda x, /, *, axis=None, keepdims=False: x.bool().all(axis, keepdims),
     "argmax": lambda x, /, *, axis=None, keepdims=False: x.argmax(axis, keepdims),

@@ -8,8 +8,7 @@
 
 The mode holds for all threads of the process, as that of `Tensor.no_grad`.
 
-Not here: which tensors require gradients (`frontend.evaluation.gradient_state`). Next: `engine`, which
-computes gradients.
+Not here: which tensors require gradients (`frontend.evaluation.gradient_state`). Next: `engine`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Not here: `.grad` of leaves (`Tensor.backward`). Next: `engine`, which computes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frontend.arguments.checks import tensor
@@ -83,7 +83,7 @@ def grad(  # noqa: PLR0917 - PyTorch's signature
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    return list(value) if isinstance(value, Iterable) and not hasattr(value, "expr") else [value]
 
 
 def gradcheck(  # noqa: PLR0917 - PyTorch's signature

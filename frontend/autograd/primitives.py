@@ -4,8 +4,7 @@ Every rule is called as `rule(g, out, *sources)`, with the gradient g of `out`, 
 returns the gradient of the source, or a tuple with one for each source; None: no gradient flows. Rules
 consist of methods and primitives, so they can be differentiated themselves.
 
-Not here: elementwise primitives (`elementwise`), functions with a rule of their own (`rules`). Next:
-`engine`, the traversal.
+Not here: elementwise primitives (`elementwise`), functions with a rule of their own (`rules`).
 """
 
 # ruff: noqa: PLR0917 - internal

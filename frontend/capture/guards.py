@@ -8,8 +8,7 @@ are compared by value and class: 1, 1.0 and True are different, as are 0.0 and -
     guards = watch.guards()
     guards.hold() or guards.check()     # at a later call; guards may be None
 
-Not here: finding the names (`found`), modes such as training (`frontend.evaluation.modes`). Next: `captured`,
-which compares them at each replay.
+Not here: finding the names (`found`), modes such as training (`frontend.evaluation.modes`). Next: `captured`.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ of random numbers of the machine, and of values that C code reads are not notice
 Arguments of another shape or dtype, such as a smaller last batch, raise `UsageError`; there is no second
 capture. Pad them to one shape, or call `.fn`, the function itself.
 
-Not here: the names that a function reads (`code`), containers (`frontend.containers`). Next: `recording`, the
-capture; `captured`, a replay; docs/nn-and-tinyjit.md.
+Not here: the names that a function reads (`code`), containers (`frontend.containers`).
 """
 
 from __future__ import annotations

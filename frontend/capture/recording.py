@@ -1,7 +1,6 @@
 """The recording of a captured call, and the captured form that is made from it.
 
-Not here: what a capture guarantees (`jit`), containers of tensors (`frontend.containers`). Next: `captured`,
-the replay.
+Not here: what a capture guarantees (`jit`), containers of tensors (`frontend.containers`). Next: `captured`.
 """
 
 from __future__ import annotations
@@ -186,7 +185,7 @@ def captured_form(
     inputs = [i for i, b in enumerate(arguments) if b in touched]
     draws = [b in touched for b in capture.draws]
     outputs = list(dict.fromkeys([r[1] for r in results if isinstance(r, tuple)]))
-    params = [(arguments[i], stand_ins[i].nbytes() or 1) for i in inputs]
+    params = [(arguments[i], stand_ins[i].nbytes or 1) for i in inputs]
     params += [(b, 16) for b in capture.draws if b in touched]
     params += [(b, b.size) for b in outputs]
     inside = {*capture.leaves, *capture.snapshots}

@@ -3,8 +3,7 @@
 `frontend.evaluation.plan` makes a `Check` for each plan that is built under the setting. `report` says which
 kernels were compared completely, by a sample of their results, or not at all.
 
-Not here: single operations and their bounds (`interpreter`), graphs (`evaluation`). Next: `launches`, the
-comparison.
+Not here: single operations and their bounds (`interpreter`), graphs (`evaluation`). Next: `launches`.
 """
 
 from __future__ import annotations

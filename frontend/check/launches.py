@@ -11,8 +11,7 @@ the largest bound of its results, and an infinity may become NaN (docs/cpu-kerne
 Not checked: kernels that a program compiles or loads itself. Replays of captured functions are not checked
 either; their kernels were checked in the calls before the first replay.
 
-Not here: single operations and their bounds (`interpreter`). Next: `frontend.evaluation.plan`, which makes
-the checks.
+Not here: single operations and their bounds (`interpreter`). Next: `frontend.evaluation.plan`.
 """
 
 from __future__ import annotations

@@ -220,10 +220,12 @@ class MeshLaunch:
                     wanted.setdefault((rules.parts.level(part), d), []).append((part, number, -1))
                     numbers.append(number)
             outputs[n] = MeshOutput(v.layout, tuple(numbers), v.shape, v.dtype.itemsize)
-        read = rules.parts.last_reads([
-            *[(level, part) for (level, _), parts in wanted.items() for part, _, _ in parts],
-            *[(rules.parts.level(part), part) for _, part, _ in stores],
-        ])
+        read = rules.parts.last_reads(
+            [
+                *[(level, part) for (level, _), parts in wanted.items() for part, _, _ in parts],
+                *[(rules.parts.level(part), part) for _, part, _ in stores],
+            ]
+        )
         changed = {store for _, _, store in stores}
         for d, part, store in stores:
             level = max(rules.parts.level(part), read.get(store, 0))

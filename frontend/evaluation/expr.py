@@ -13,8 +13,7 @@
 the tensor graph that the compiler schedules; parameter k is PARAM slot k. The table is cleared when it
 exceeds `TABLE_LIMIT`; expressions in use remain valid.
 
-Not here: buffers (`storage`), kernels of an expression (`plan`). Next: `trace`, from a method call to its
-expression.
+Not here: buffers (`storage`), kernels of an expression (`plan`). Next: `trace`.
 """
 
 from __future__ import annotations

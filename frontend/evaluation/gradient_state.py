@@ -1,7 +1,6 @@
 """Gradient state of tensors: `requires_grad`, and the gradients that `backward` stored in `grad`.
 
-Not here: switching gradients off in a block (`Tensor.no_grad`, `frontend.tensor`). Next:
-`frontend.autograd.engine`, which computes gradients.
+Not here: switching gradients off in a block (`Tensor.no_grad`, `frontend.tensor`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Memory is named by keys, which may be any hashable values. A key is a parameter, whose buffer is given at each
 replay, or a fixed buffer, or else a temporary of the launch.
 
-Not here: which kernels (`plan`), offsets of temporaries (`compiler.schedule.memory`). Next: `hcq.graph`,
-encoding and replay.
+Not here: which kernels (`plan`), offsets of temporaries (`compiler.schedule.memory`). Next: `hcq.graph`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ read. Without validation an index outside reads 0 and writes nothing, and an int
 A replay of a captured function checks values that depend only on its arguments and on outside tensors that it
 does not assign to. Values that depend on anything else were checked once, at the capture.
 
-Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.arithmetic`). Next: `plan`, which
-calls `Checks.verify`.
+Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.arithmetic`). Next: `plan`.
 """
 
 from __future__ import annotations

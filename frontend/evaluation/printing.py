@@ -78,17 +78,18 @@ def shown(t: Any, *, flowing: bool = False) -> str:
         values = t.tolist()
     except HcqError:
         return described(t)
-    more = [] if e.dtype.name in {"float32", "int64", "bool"} else [f"dtype={e.dtype.name}"]
+    more = [] if e.dtype.name in {"float32", "int64", "bool"} else [f"dtype=torch.{e.dtype.name}"]
     if e.device != Device.named(None):
         more.append(f"device={e.device!r}")
     wanted = hasattr(t, "state") and bool(t.state.wanted)
+    head = "Parameter containing:\n" * (hasattr(t, "state") and t.state.parameter) + "tensor("
     if wanted or flowing:
         more.append("requires_grad=True" if wanted else "grad_fn=<Backward>")
     if not prod(e.shape):
-        return f"Tensor({', '.join(['[]', *([f'size={e.shape}'] if len(e.shape) > 1 else []), *more])})"
+        return f"{head}{', '.join(['[]', *([f'size={e.shape}'] if len(e.shape) > 1 else []), *more])})"
     cut = prod(e.shape) > OPTIONS["threshold"]
-    text = _nested(values, e.shape, _format(_flat(values, e.shape, cut=cut)), len("Tensor("), cut=cut)
-    return f"Tensor({', '.join([text, *more])})"
+    text = _nested(values, e.shape, _format(_flat(values, e.shape, cut=cut)), len("tensor("), cut=cut)
+    return f"{head}{', '.join([text, *more])})"
 
 
 def table(t: Any) -> str:
@@ -128,7 +129,7 @@ def _format(numbers: list[Any]) -> Callable[[Any], str]:
         whole = all(s == int(s) for s in sizes)
         powers, digits = OPTIONS["sci_mode"], OPTIONS["precision"]
         if powers is None:
-            powers = high > 1e8 or (not whole and (high / low > 1000 or low < 1e-4))
+            powers = high > 1e8 or high / low > 1000 or (not whole and low < 1e-4)
         each = f"{{:.{digits}e}}".format if powers else _whole if whole else f"{{:.{digits}f}}".format
     width = max([len(each(v)) for v in numbers])
     return lambda v: each(v).rjust(width)
@@ -150,7 +151,7 @@ def _nested(
             for part in _shown(values, cut=cut)
         ]
         return "[" + (",".ljust(len(shape), "\n") + " " * (indent + 1)).join(rows) + "]"
-    words = ["..." if v is None else write(v) for v in _shown(values, cut=cut)]
+    words = [" ..." if v is None else write(v) for v in _shown(values, cut=cut)]
     a_line = max(1, (OPTIONS["linewidth"] - indent) // (max([len(w) for w in words]) + 2))
     lines = [", ".join(words[i : i + a_line]) for i in range(0, len(words), a_line)]
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"

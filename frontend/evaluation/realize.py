@@ -10,8 +10,7 @@ wrong value.
 Threads: building expressions takes no lock. `LOCK` is held while plans are made, kernels launched, gradients
 computed, or values of tensors changed, and during a whole capture. Waiting for results does not hold it.
 
-Not here: assigning (`frontend.assignment`), captured functions (`frontend.capture`). Next: `plan`, which
-makes plans.
+Not here: assigning (`frontend.assignment`), captured functions (`frontend.capture`). Next: `plan`.
 """
 
 from __future__ import annotations

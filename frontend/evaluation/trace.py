@@ -18,8 +18,7 @@ Threads: the expression and the leaves of a tensor belong together, and another 
 at any call. Code therefore reads both without a call in between (CPython switches threads only at calls and
 at the ends of loops), and sets both with `become` or with the same care.
 
-Not here: the expressions (`expr`), conversion of arguments (`frontend.arguments`). Next: `refresh`, then
-`realize`, which computes values.
+Not here: the expressions (`expr`), conversion of arguments (`frontend.arguments`). Next: `refresh`.
 """
 
 from __future__ import annotations

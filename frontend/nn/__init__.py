@@ -3,8 +3,7 @@
 `nn.optim` is `frontend.optim`, and `nn.schedules` its module of schedules. `nn.state` works on any object
 with tensors, not only on modules.
 
-Not here: the operations (`frontend.ops`), optimisers (`frontend.optim`). Next: `module`, `layers`, `state`;
-docs/nn-and-tinyjit.md.
+Not here: the operations (`frontend.ops`), optimisers (`frontend.optim`).
 """
 
 # ruff: noqa: I001 - lists of names stand in rows

@@ -5,8 +5,7 @@ Weights have PyTorch's names and shapes. Inputs are (time, batch, d_model), or (
 of another class `UsageTypeError`. Masks are as in `MultiheadAttention.forward`, None for no mask. `is_causal`
 is a hint that changes nothing beside a mask, and raises `UsageError` without one.
 
-Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`). Next:
-`module`.
+Not here: the operation (`Tensor.scaled_dot_product_attention`), recurrent layers (`recurrent`).
 """
 
 # ruff: noqa: PLR0917 - the field's signatures

@@ -8,14 +8,14 @@ Not here: other layers (`layers`), pools (`pools`). Next: `frontend.ops.convolut
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import repeated, sizes
 from frontend.arguments.conversion import switch
 from frontend.arguments.settings import choice
 from frontend.evaluation.modes import lowered
 from frontend.nn.checks import check_channels, count, counts, layer_input, placed, redraw
-from frontend.nn.module import Module
+from frontend.nn.module import Layer
 from frontend.ops.convolutions import Sizes, same_padding, spatial_padding
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -24,7 +24,7 @@ Mode = Literal["constant", "reflect", "replicate", "circular"]
 _MODES: Final = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Convolution(Module):
+class _Convolution(Layer):
     """Base of all convolutions: settings of `rank` spatial axes, `weight` and `bias`.
 
     `kernel_size`, `stride`, `dilation`: a whole number, or one for each spatial axis. `groups` divides the
@@ -167,9 +167,6 @@ class _Conv(_Convolution):
         y = x.conv2d(weight, bias, self.stride, padding, self.dilation, self.groups)
         return y.squeeze(0) if single else y
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
 
 class _ConvTranspose(_Convolution):
     """Transposed convolution, the gradient of a convolution by its input: see `Tensor.conv_transpose2d`.
@@ -234,9 +231,6 @@ class _ConvTranspose(_Convolution):
             text = f"wanted sizes from {least} to {most}, saw {tuple(output_size)}"
             raise UsageError(f"{type(self).__name__}, output_size: {text}")
         return extra
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 class Conv1d(_Conv):

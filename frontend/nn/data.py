@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import number_within
+from frontend.later import later
 from frontend.nn.checks import count
 from frontend.ops.random import GENERATOR
 from frontend.tensor import Tensor
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+_sets = later("frontend.torch.data")
 Sample_co = TypeVar("Sample_co", covariant=True)
 
 
@@ -42,8 +44,13 @@ class Dataset(Protocol[Sample_co]):
 
     def __getitem__(self, i: int, /) -> Sample_co: ...
 
+    if not TYPE_CHECKING:  # lists are data sets, too
 
-class ArrayDataset:
+        def __add__(self, other):  # noqa: ANN001, ANN204 - as above
+            return _sets.ConcatDataset([self, other])
+
+
+class ArrayDataset(Dataset[Any]):
     """Samples that are rows of arrays: `data[i]` is row i of the array, or a tuple of row i of each array.
 
     Arrays of NumPy files that are mapped into memory (`numpy.load(path, mmap_mode="r")`) are read row by row.
@@ -81,7 +88,7 @@ class TensorDataset(ArrayDataset):
         return tuple([a[i] for a in self.arrays])
 
 
-class FileDataset:
+class FileDataset(Dataset[Any]):
     """The files of a folder, in the order of their paths: `data[i]` is the result of `read(path i)`.
 
         images = nn.data.FileDataset("digits", "*/*.npy", lambda path: (numpy.load(path), path.parent.name))
@@ -106,7 +113,7 @@ class FileDataset:
         return self.read(self.paths[i])
 
 
-class Subset:
+class Subset(Dataset[Any]):
     """Some samples of a data set: sample i is `dataset[indices[i]]`. Raises as the data set."""
 
     def __init__(self, dataset: Dataset[Any], indices: Sequence[int]) -> None:
@@ -421,20 +428,24 @@ class DataLoader:
         self.collate_fn = _Single(join) if self.alone else join
         self.workers, self.device = workers, device
         self.seed, self.generator = seed, generator
-        self.sampler, self.batch_sampler = sampler, batch_sampler
         if (shuffle and sampler is not None) or (
             batch_sampler is not None and (shuffle or sampler or drop_last)
         ):
             raise UsageError("DataLoader: a sampler draws the order itself; leave out shuffle and drop_last")
-        flag(pin_memory, "pin_memory")
-        flag(persistent_workers, "persistent_workers")
+        if sampler is None and not self.iterable:
+            sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+        if batch_sampler is None and sampler is not None and not self.alone:
+            batch_sampler = BatchSampler(sampler, self.batch_size, self.drop_last)
+        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.timeout, self.prefetch_factor = timeout, prefetch_factor
+        self.pin_memory = flag(pin_memory, "pin_memory")
+        self.persistent_workers = flag(persistent_workers, "persistent_workers")
         self.epoch = 0
 
     def __len__(self) -> int:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type]  # those without a length raise
-        samples = self.dataset if self.sampler is None else self.sampler
-        return _batches_of(samples, self.batch_size, self.drop_last)
+        return _batches_of(self.sampler or self.dataset, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next iteration's epoch, which determines its order; the first is 0."""
@@ -447,13 +458,9 @@ class DataLoader:
     def _numbers(self, epoch: int) -> Iterable[list[int]]:
         import numpy as np  # noqa: PLC0415 - only where data is loaded
 
-        if self.batch_sampler is not None:
-            return map(list, self.batch_sampler)
-        order: Iterable[int] = range(len(self.dataset)) if self.sampler is None else self.sampler
-        if self.shuffle:
-            seed = self.seed
-            rng = drawn_with(self.generator) if seed is None else np.random.default_rng([seed, epoch])
-            order = rng.permutation(len(self.dataset)).tolist()
+        if self.seed is None or not self.shuffle:
+            return map(list, self.batch_sampler or BatchSampler(self.sampler or (), 1))
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset)).tolist()
         return BatchSampler(order, self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:

@@ -183,8 +183,7 @@ def rms_norm(
     _last_axes(input, normalized_shape, "rms_norm")
     layer = RMSNorm(tuple(normalized_shape), eps, elementwise_affine=False)
     layer.weight = weight
-    found: Tensor = layer.forward(input)
-    return found
+    return layer.forward(input)
 
 
 def _last_axes(input: Tensor, normalized_shape: Sequence[int], what: str) -> tuple[int, ...]:
@@ -241,8 +240,7 @@ def group_norm(
         raise UsageError(f"group_norm: wanted (batch, channels, ...), saw the shape {input.shape}")
     layer = GroupNorm(num_groups, input.shape[1], eps, affine=False)
     layer.weight, layer.bias = weight, bias
-    found: Tensor = layer.forward(input)
-    return found
+    return layer.forward(input)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
@@ -271,8 +269,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, *, dim: i
     axis = axis_of(dim, logits.shape, "gumbel_softmax")
     places = Tensor.arange(logits.shape[axis], device=logits.device)
     places = places.reshape(-1, *(1,) * (logits.ndim - axis - 1))
-    found: Tensor = (places == soft.argmax(axis, keepdim=True)).cast(soft.dtype) - soft.detach() + soft
-    return found
+    return (places == soft.argmax(axis, keepdim=True)).cast(soft.dtype) - soft.detach() + soft
 
 
 def _pool(method: str, rank: int) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from frontend.arguments.checks import whole
 from frontend.arguments.conversion import number, shown, switch
@@ -22,13 +22,13 @@ from frontend.arguments.settings import number_within
 from frontend.evaluation.gradient_state import listed
 from frontend.evaluation.modes import exact, lowered, mixed
 from frontend.nn.checks import count, fill, layer_input, placed, redraw
-from frontend.nn.module import Module, in_training, rounded, wide
+from frontend.nn.module import Layer, in_training, rounded, wide
 from frontend.ops.gather_scatter import rows
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 
-class Linear(Module):
+class Linear(Layer):
     """The affine map x @ weight.T + bias over the last axis.
 
     `in_features`, `out_features`: sizes of the last axis of input and result, at least 1. `weight` is
@@ -77,9 +77,6 @@ class Linear(Module):
         x, weight, bias = cast("tuple[Tensor, Tensor, Tensor | None]", lowered(x, self.weight, self.bias))
         return x.linear(weight.transpose(), bias)
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
 
 def _either(name: str, value: int | None, alias: str, other: int | None) -> int:
     """Return a size of an embedding, given under one of two names.
@@ -93,7 +90,7 @@ def _either(name: str, value: int | None, alias: str, other: int | None) -> int:
     return count(f"Embedding, {name}", found)
 
 
-class Embedding(Module):
+class Embedding(Layer):
     """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
     `weight` is (num_embeddings, embedding_dim), at first normal numbers of mean 0 and
@@ -185,9 +182,6 @@ class Embedding(Module):
         index = layer_input(self, index, self.weight)
         more = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
         return looked_up(self.weight, index, *more)
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 def looked_up(  # noqa: PLR0917 - internal
@@ -304,11 +298,8 @@ class EmbeddingBag(Embedding):
         with exact():
             return share @ found
 
-    if TYPE_CHECKING:
-        __call__ = forward
 
-
-class Dropout(Module):
+class Dropout(Layer):
     """In training mode: set each element to 0 with the probability `p`, divide the others by 1 - p.
 
     `inplace` has no effect: the input is never changed. Raises `UsageError` for p outside 0..1.
@@ -323,9 +314,6 @@ class Dropout(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to a tensor of any shape; in evaluation mode return `x` itself."""
         return layer_input(self, x).dropout(self.p, in_training(self))
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 class _ChannelDropout(Dropout):
@@ -344,9 +332,6 @@ class _ChannelDropout(Dropout):
         shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
         return x * Tensor.ones(*shape, dtype=x.dtype, device=x.device).dropout(self.p, training=True)
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
 
 class Dropout1d(_ChannelDropout):
     """`Dropout` of whole channels of (batch, channels, length)."""
@@ -360,7 +345,7 @@ class Dropout3d(_ChannelDropout):
     """`Dropout` of whole channels of (batch, channels, depth, height, width)."""
 
 
-class PReLU(Module):
+class PReLU(Layer):
     """The input where positive, else times a learned number, one for all channels or for each.
 
     Raises as `Tensor.prelu` for another number of channels.
@@ -384,11 +369,8 @@ class PReLU(Module):
         """Return the activation of (batch, channels, ...)."""
         return layer_input(self, x, self.weight).prelu(self.weight)
 
-    if TYPE_CHECKING:
-        __call__ = forward
 
-
-class Bilinear(Module):
+class Bilinear(Layer):
     """The bilinear map x1 @ weight @ x2 + bias over the last axes; `weight` is (outputs, in1, in2)."""
 
     def __init__(  # noqa: PLR0917 - the field's signature
@@ -421,9 +403,6 @@ class Bilinear(Module):
         with exact():
             y = Tensor.einsum("...i,oij,...j->...o", wide(x1), wide(self.weight), wide(x2))
         return rounded(y if self.bias is None else y + self.bias, x1, self.weight, x2, self.bias)
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
     def extra_repr(self) -> str:
         """Return the settings."""

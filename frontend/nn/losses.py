@@ -21,6 +21,7 @@ from frontend.arguments.conversion import number
 from frontend.arguments.settings import number_within
 from frontend.nn.checks import layer_input, reduced_as_before
 from frontend.nn.functions import CrossEntropyLoss, PairwiseDistance
+from frontend.nn.module import raised
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -47,6 +48,7 @@ def in_order(order: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tens
         @wraps(fn)
         def call(*args: Any, **names: Any) -> Tensor:
             given = check_call(fn.__name__, call, args, names).arguments
+            given = {n: raised(v) if isinstance(v, Tensor) else v for n, v in given.items()}
             return fn(**reduced_as_before(fn.__name__, given))
 
         call.__signature__ = inspect.Signature([p.replace(kind=kind) for p in every])  # type: ignore[attr-defined]  # what `inspect.signature` returns

@@ -3,8 +3,7 @@
 Nothing is registered: the tensors and modules of a module are found by walking its attributes, lists and
 dictionaries, as `nn.state` does. Objects of plain classes may therefore stand between modules.
 
-Not here: hooks (`hooks`), parameters and buffers (`parameter`), saving (`nn.state`). Next: `layers`,
-`normalisation`, `recurrent`.
+Not here: hooks (`hooks`), parameters and buffers (`parameter`), saving (`nn.state`).
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures
@@ -14,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 from compiler.dtype import DType, dtypes, promote
 from frontend.arguments.aliases import PLACES, accepts_aliases, answer_class, by_place, check_call
@@ -574,6 +573,18 @@ def _moved(t: Tensor, device: str | None, dtype: DType | None) -> Tensor | None:
         return None
     new = t if device in {None, t.device} else t.to(device)
     return new if kind is None else new.cast(kind)
+
+
+if TYPE_CHECKING:
+
+    class Layer(Module):
+        """A module whose result is a tensor."""
+
+        def __call__(self, x: Tensor, /, *args: Any, **names: Any) -> Tensor:
+            """Return `forward` of the arguments, as `Module` does."""
+
+else:
+    Layer = Module
 
 
 def raised(x: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ Not here: other layers (`layers`). Next: `frontend.ops.normalization`, the opera
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from compiler.dtype import dtypes
 from frontend.arguments.conversion import number, switch
 from frontend.arguments.settings import number_within
 from frontend.nn.checks import check_channels, check_values, count, counts, fill, layer_input, placed
-from frontend.nn.module import Module, in_training, raised, rounded, wide
+from frontend.nn.module import Layer, in_training, raised, rounded, wide
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -41,7 +41,7 @@ def affine_of(
     return rounded(y, of, weight, bias)
 
 
-class NormBase(Module):
+class NormBase(Layer):
     """Batch normalisation along axis 1, of any rank.
 
     In training mode it normalises by mean and variance of the batch. It then assigns to the running
@@ -120,9 +120,6 @@ class NormBase(Module):
         y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
         return rounded(y, given, self.weight, self.bias)
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
     def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
         """Assign new running statistics, given mean and variance of a batch of `count` values a channel.
 
@@ -161,7 +158,7 @@ class BatchNorm3d(BatchNorm):
     """`BatchNorm` of (batch, channels, depth, height, width)."""
 
 
-class LayerNorm(Module):
+class LayerNorm(Layer):
     """Normalisation by mean and variance over the last axes, then times weight plus bias.
 
     `normalized_shape`: the sizes of the last axes, or one number for one axis. `eps` is added to the
@@ -208,11 +205,8 @@ class LayerNorm(Module):
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
         return affine_of(wide(x).layernorm(self.axes, self.eps), x, self.weight, self.bias)
 
-    if TYPE_CHECKING:
-        __call__ = forward
 
-
-class RMSNorm(Module):
+class RMSNorm(Layer):
     """Division by the root mean square over the last axes, times a weight.
 
     `normalized_shape`: the sizes of the last axes, or one number for one axis. `eps` is added to the mean
@@ -256,11 +250,8 @@ class RMSNorm(Module):
         y = wide(x).rmsnorm(self.axes, _STEP.get(x.dtype.name, 2.0**-23) if self.eps is None else self.eps)
         return affine_of(y, x, self.weight, None)
 
-    if TYPE_CHECKING:
-        __call__ = forward
 
-
-class GroupNorm(Module):
+class GroupNorm(Layer):
     """Normalisation over groups of neighbouring channels, then times weight plus bias of each channel.
 
     Each sample is normalised by mean and variance of each of `num_groups` groups, over the group's channels
@@ -304,9 +295,6 @@ class GroupNorm(Module):
         each = math.prod(x.shape[1:]) // self.num_groups
         y = wide(x).reshape(x.shape[0], self.num_groups, each).layernorm(-1, self.eps).reshape(x.shape)
         return affine_of(y, x, self.weight, self.bias, (1, -1, *(1,) * (x.ndim - 2)))
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 class InstanceNorm(NormBase):
@@ -352,9 +340,6 @@ class InstanceNorm(NormBase):
         y = flat.layernorm(-1, self.eps).reshape(given.shape)
         return affine_of(y, given, self.weight, self.bias, (1, -1, *(1,) * (given.ndim - 2)))
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
 
 class InstanceNorm1d(InstanceNorm):
     """`InstanceNorm` of (batch, channels, length), or of one sample."""
@@ -374,7 +359,7 @@ class InstanceNorm3d(InstanceNorm):
     rank = 3
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(Layer):
     """Division by (k + alpha * m) ** beta, with m the mean square of `size` neighbouring channels."""
 
     _template = "{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}"
@@ -394,9 +379,6 @@ class LocalResponseNorm(Module):
         mean = windows.mean(-1) if x.dtype.is_float else windows.sum(-1).div(self.size, rounding_mode="trunc")
         return x / (mean * self.alpha + self.k) ** self.beta
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
 
 class LayerNorm2d(LayerNorm):
     """`LayerNorm` over the channels of (batch, channels, height, width)."""
@@ -409,6 +391,3 @@ class LayerNorm2d(LayerNorm):
         x = raised(layer_input(self, x, self.weight))
         check_channels(self, x, self.normalized_shape[0])
         return super().forward(x.movedim(1, -1)).movedim(-1, 1)
-
-    if TYPE_CHECKING:
-        __call__ = forward

@@ -182,11 +182,11 @@ def _buckets(parameters: Sequence[Tensor], most: int) -> list[list[Tensor]]:
     found: list[list[Tensor]] = []
     size = 0
     for p in reversed(parameters):
-        if not found or size + p.nbytes() > most or found[-1][-1].dtype is not p.dtype:
+        if not found or size + p.nbytes > most or found[-1][-1].dtype is not p.dtype:
             found.append([])
             size = 0
         found[-1].append(p)
-        size += p.nbytes()
+        size += p.nbytes
     return found
 
 

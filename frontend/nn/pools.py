@@ -3,8 +3,7 @@
 Sizes below 1, settings for another number of axes, and inputs that are too small or have too few axes raise
 `UsageError`, arguments of other classes `UsageTypeError`.
 
-Not here: activations and losses (`functions`), convolutions (`convolutions`). Next:
-`frontend.ops.convolutions` and `frontend.ops.resizing`, the operations.
+Not here: activations and losses (`functions`), convolutions (`convolutions`).
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -20,7 +19,7 @@ from frontend.arguments.checks import repeated, whole
 from frontend.arguments.conversion import number, switch
 from frontend.arguments.settings import choice
 from frontend.nn.checks import count, counts, layer_input
-from frontend.nn.module import Module, wide
+from frontend.nn.module import Layer, Module, wide
 from frontend.ops.resizing import MODES, binned
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -80,9 +79,6 @@ class _MaxPool(_Pool):
         if self.return_indices:
             return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode, return_indices=True)
         return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode)
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 class _AvgPool(_Pool):
@@ -144,9 +140,6 @@ class _Adaptive(Module):
         found: Tensor = binned(x, self.sizes, self.method)
         return found.cast(given.dtype) if given.dtype.is_float else found
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
 
 class _AdaptiveMax(_Adaptive):
     """An adaptive pool of greatest values; with `return_indices` also their flat indices in the image."""
@@ -161,9 +154,6 @@ class _AdaptiveMax(_Adaptive):
         """Return (..., *sizes) of (..., *spatial), with `return_indices` a pair (values, indices)."""
         value = super().forward(x)
         return (value, self._places(layer_input(self, x))) if self.return_indices else value
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
     def _places(self, x: Tensor) -> Tensor:
         lead, spatial = x.shape[: x.ndim - self.rank], x.shape[x.ndim - self.rank :]
@@ -198,7 +188,7 @@ AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = _of_ranks(
 )
 
 
-class _Pad(Module):
+class _Pad(Layer):
     """Padding of the last `rank` axes: one number, or flat (before, after) pairs, the last axis first."""
 
     _template = "{0.padding}"
@@ -213,9 +203,6 @@ class _Pad(Module):
         """Return the padded input. Raises as `Tensor.pad`."""
         mode = cast('Literal["constant", "reflect", "replicate", "circular"]', self.mode)
         return layer_input(self, x).pad(self.padding, value=self.value, mode=mode)
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 class _ConstantPad(_Pad):
@@ -244,7 +231,7 @@ CircularPad1d, CircularPad2d, CircularPad3d = _of_ranks(
 _FACTOR: Final = "Upsample, scale_factor"
 
 
-class Upsample(Module):
+class Upsample(Layer):
     """Resizing of spatial axes, to `size` or by `scale_factor`, one of both; see `Tensor.interpolate`."""
 
     def __init__(
@@ -272,9 +259,6 @@ class Upsample(Module):
         given = (self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor)
         return layer_input(self, x).interpolate(*given)
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
     def extra_repr(self) -> str:
         """Return the settings."""
         name = "size" if self.scale_factor is None else "scale_factor"
@@ -295,7 +279,7 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, "bilinear", align_corners=True)
 
 
-class ChannelShuffle(Module):
+class ChannelShuffle(Layer):
     """Channels (batch, groups * c, ...) in another order: the first one of each group, then the second."""
 
     _template = "groups={0.groups}"
@@ -311,11 +295,8 @@ class ChannelShuffle(Module):
         parts = x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
         return parts.transpose(1, 2).reshape(x.shape)
 
-    if TYPE_CHECKING:
-        __call__ = forward
 
-
-class PixelShuffle(Module):
+class PixelShuffle(Layer):
     """Channels rearranged as pixels: (..., c * r * r, h, w) to (..., c, h * r, w * r)."""
 
     _template = "upscale_factor={0.upscale_factor}"
@@ -332,11 +313,8 @@ class PixelShuffle(Module):
         y = x.reshape(prod(outer), c // (r * r), r, r, h, w).permute(0, 1, 4, 2, 5, 3)
         return y.reshape(*outer, c // (r * r), h * r, w * r)
 
-    if TYPE_CHECKING:
-        __call__ = forward
 
-
-class PixelUnshuffle(Module):
+class PixelUnshuffle(Layer):
     """Pixels rearranged as channels: (..., c, h * r, w * r) to (..., c * r * r, h, w)."""
 
     _template = "downscale_factor={0.downscale_factor}"
@@ -353,9 +331,6 @@ class PixelUnshuffle(Module):
         y = x.reshape(prod(outer), c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4)
         return y.reshape(*outer, c * r * r, h // r, w // r)
 
-    if TYPE_CHECKING:
-        __call__ = forward
-
 
 Pair = int | tuple[int, int]
 
@@ -367,7 +342,7 @@ def _pair(value: Pair, what: str, least: int) -> tuple[int, int]:
     return found[0], found[1]
 
 
-class _Windows(Module):
+class _Windows(Layer):
     """Base of `Unfold` and `Fold`: their settings, and the positions of windows in an image."""
 
     _template = "kernel_size={0.kernel_size}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}"
@@ -412,8 +387,7 @@ class Unfold(_Windows):
         """Apply the layer to (batch, channels, rows, columns), or without the batch."""
         x = layer_input(self, x)
         if x.ndim == 3:
-            found: Tensor = self(x.unsqueeze(0)).squeeze(0)
-            return found
+            return self(x.unsqueeze(0)).squeeze(0)
         if x.ndim != 4:
             raise UsageError(f"Unfold: wanted (batch, channels, rows, columns), saw the shape {x.shape}")
         (py, px), (batch, channels, *image) = self._padding, x.shape
@@ -421,9 +395,6 @@ class Unfold(_Windows):
         padded = x.pad(((0, 0), (0, 0), (py, py), (px, px)))
         parts = [padded[:, :, rows, columns] for rows, columns in self._places(counts)]
         return parts[0].stack(*parts[1:], axis=2).reshape(batch, channels * len(parts), counts[0] * counts[1])
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 class Fold(_Windows):
@@ -449,8 +420,7 @@ class Fold(_Windows):
         """Apply the layer to (batch, channels * window, windows), or without the batch."""
         x = layer_input(self, x)
         if x.ndim == 2:
-            found: Tensor = self(x.unsqueeze(0)).squeeze(0)
-            return found
+            return self(x.unsqueeze(0)).squeeze(0)
         window, counts = self._kernel[0] * self._kernel[1], self._counts(self._image)
         if x.ndim != 3 or x.shape[1] % window or x.shape[2] != counts[0] * counts[1]:
             raise UsageError(
@@ -465,6 +435,3 @@ class Fold(_Windows):
             placed[:, :, rows, across] = columns[:, :, i]
             total = total + placed
         return total[:, :, py : py + height, px : px + width]
-
-    if TYPE_CHECKING:
-        __call__ = forward

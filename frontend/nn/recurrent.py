@@ -6,8 +6,7 @@ raise `UsageError`, and so does another `nonlinearity`; arguments of other class
 Shapes of outputs and states are those without the settings `batch_first` (batch, time, ...) and
 `bidirectional` (2 * hidden, 2 * layers).
 
-Not here: attention (`attention`), other layers (`layers`). Next: `nn.utils.rnn`, sequences of several
-lengths.
+Not here: attention (`attention`), other layers (`layers`). Next: `nn.utils.rnn`.
 """
 
 # ruff: noqa: FBT001, FBT002, PLR0917 - the field's signatures
@@ -180,8 +179,9 @@ class _Recurrent(Module):
     An input may have no batch, or be a `PackedSequence`; outputs are of the same kind. `dropout` is the
     probability of dropout between layers, in training mode. With `bidirectional`, a second set of weights,
     whose names end in `_reverse`, runs from the last step to the first; the last axis of outputs is (2 *
-    hidden), and there are two states for each layer. Raises `UsageError` for sizes below 1, dropout outside
-    0..1, a sequence without steps, and another number of states.
+    hidden), and there are two states for each layer. An LSTM with `proj_size` maps h to that size by weights
+    `weight_hr`. Raises `UsageError` for sizes below 1, a `proj_size` of other layers or not below hidden,
+    dropout outside 0..1, a sequence without steps, and another number of states.
     """
 
     gates: ClassVar[int] = 1
@@ -198,6 +198,7 @@ class _Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
         *,
         device: Any = None,
         dtype: Any = None,
@@ -211,20 +212,26 @@ class _Recurrent(Module):
         self.dropout = number_within(f"{kind}, dropout", dropout, 0.0, math.nextafter(1.0, 2.0))
         self.bidirectional = switch(bidirectional, f"{kind}, bidirectional")
         self.endings = ("", "_reverse") if bidirectional else ("",)
-        rows = self.gates * n
+        self.proj_size = int(number_within(f"{kind}, proj_size", proj_size, 0, n if self.parts > 1 else 1))
+        rows, out = self.gates * n, self.proj_size or n
         for layer in range(num_layers):
-            inputs = n * len(self.endings) if layer else input_size
+            inputs = out * len(self.endings) if layer else input_size
             for ending in self.endings:
                 setattr(self, f"weight_ih_l{layer}{ending}", _weight(rows, inputs, hidden=n))
-                setattr(self, f"weight_hh_l{layer}{ending}", _weight(rows, n, hidden=n))
+                setattr(self, f"weight_hh_l{layer}{ending}", _weight(rows, out, hidden=n))
                 if bias:
                     setattr(self, f"bias_ih_l{layer}{ending}", _weight(rows, hidden=n))
                     setattr(self, f"bias_hh_l{layer}{ending}", _weight(rows, hidden=n))
+                if proj_size:
+                    setattr(self, f"weight_hr_l{layer}{ending}", _weight(out, n, hidden=n))
         placed(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Assign first values."""
         redraw(self, 1 / math.sqrt(self.hidden_size))
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: weights need not lie beside each other."""
 
     def weights(self, layer: int, ending: str = "") -> Weights:
         """Return the weights and biases of a layer, None for missing biases; `ending` is "" or "_reverse"."""
@@ -273,8 +280,9 @@ class _Recurrent(Module):
         count_ = self.num_layers * len(self.endings)
         if state is None:
             like = steps[0]
-            zero = Tensor.zeros(like.shape[0], self.hidden_size, dtype=like.dtype, device=like.device)
-            first = [(zero,) * self.parts] * count_
+            sizes = (self.proj_size or self.hidden_size, self.hidden_size)[: self.parts]
+            zeros = [Tensor.zeros(len(like), n, dtype=like.dtype, device=like.device) for n in sizes]
+            first = [tuple(zeros)] * count_
         else:
             first = list(zip(*[s.unbind(0) for s in state], strict=True))
             if len(first) != count_:
@@ -290,6 +298,9 @@ class _Recurrent(Module):
                 order = range(len(steps))
                 for at in reversed(order) if ending else order:
                     after = self.step(steps[at], now, weights)
+                    if self.proj_size:
+                        h, w = lowered(after[0], getattr(self, f"weight_hr_l{layer}{ending}"))
+                        after = (h.linear(w.transpose()), *after[1:])
                     if live is None:
                         now = after
                         found.append(now[0])
@@ -308,13 +319,8 @@ class _Recurrent(Module):
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        usual = (
-            ("num_layers", 1),
-            ("bias", True),
-            ("batch_first", False),
-            ("dropout", 0),
-            ("bidirectional", False),
-        )
+        usual: tuple[tuple[str, Any], ...] = (("proj_size", 0), ("num_layers", 1), ("bias", True))
+        usual += (("batch_first", False), ("dropout", 0), ("bidirectional", False))
         others = [f", {name}={getattr(self, name)}" for name, value in usual if getattr(self, name) != value]
         return f"{self.input_size}, {self.hidden_size}{''.join(others)}"
 

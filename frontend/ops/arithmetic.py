@@ -4,8 +4,7 @@ Operands broadcast, promote and raise as in `elementwise.add`. An integer divide
 `UsageZeroDivisionError` if the divisor is a Python number or a constant, or under `HCQ_VALIDATE=1`; otherwise
 the quotient and the remainder are 0.
 
-Not here: the limits of divisors (`frontend.evaluation.limits`). Next: `elementwise`: sums, products, bits and
-comparisons.
+Not here: the limits of divisors (`frontend.evaluation.limits`). Next: `elementwise`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Shapes and settings that do not fit raise `UsageError`, arguments of other classes `UsageTypeError`.
 
-Not here: layers, which have parameters (`frontend.nn.convolutions`, `frontend.nn.pools`). Next:
-`frontend.primitives.convolution`, the primitive.
+Not here: layers, which have parameters (`frontend.nn.convolutions`, `frontend.nn.pools`).
 """
 
 # ruff: noqa: FBT001, FBT002, PLR0917 - the field's signatures

@@ -289,8 +289,7 @@ def where_of(self: T, a: T | Number, b: T | Number) -> T:
     `UsageError` if neither is bool.
     """
     first: Any = a
-    found: T = where(first, self, b) if _is_bool(first) and _is_bool(self) else where(self, a, b)
-    return found
+    return where(first, self, b) if _is_bool(first) and _is_bool(self) else where(self, a, b)
 
 
 where_of.__name__ = "where"  # as the rules of symbolic sizes name it

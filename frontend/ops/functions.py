@@ -376,8 +376,7 @@ def _with_alpha(fn: Callable[[T, T | Number], T], x: T, other: T | Number, alpha
     dtype = result_dtype(x, y)
     if not is_half(dtype):
         return fn(x, mul(convert(y, dtype), alpha))
-    found: T = cast(fn(cast(x, dtypes.float32), mul(cast(y, dtypes.float32), alpha)), dtype)
-    return found
+    return cast(fn(cast(x, dtypes.float32), mul(cast(y, dtypes.float32), alpha)), dtype)
 
 
 @converting

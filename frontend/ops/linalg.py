@@ -5,8 +5,7 @@ A matrix product is an elementwise product of broadcast tensors and one sum.
 Shapes and numbers of axes that do not fit, and dtypes that do not promote, raise `UsageError`; arguments of
 other classes raise `UsageTypeError`.
 
-Not here: convolutions (`convolutions`), attention (`normalization`). Next: `products`, other names of
-products.
+Not here: convolutions (`convolutions`), attention (`normalization`). Next: `products`.
 """
 
 from __future__ import annotations

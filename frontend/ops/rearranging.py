@@ -188,15 +188,13 @@ def slice_scatter(  # noqa: PLR0917 - the field's signature
     wanted = getitem(self, key).expr.shape
     if src.expr.shape != wanted:
         raise UsageError(f"slice_scatter: wanted a tensor of the shape {wanted}, saw {src.expr.shape}")
-    found: T = written(self, key, src)
-    return found
+    return written(self, key, src)
 
 
 @converting
 def narrow_copy(self: T, axis: int, start: int, length: int) -> T:
     """Return `narrow(axis, start, length)` in memory of its own."""
-    copied: T = apply(Ops.CONTIGUOUS, None, narrow(self, axis, start, length))
-    return copied
+    return apply(Ops.CONTIGUOUS, None, narrow(self, axis, start, length))
 
 
 @composite

@@ -3,8 +3,7 @@
 An axis that does not exist raises `UsageIndexError`, one that is given twice and an unknown dtype
 `UsageError`, arguments of other classes `UsageTypeError`.
 
-Not here: values with indices (`extremes`), loops of a kernel (`compiler.emit.reductions`). Next: `scan`,
-running sums.
+Not here: values with indices (`extremes`), loops of a kernel (`compiler.emit.reductions`). Next: `scan`.
 """
 
 # ruff: noqa: FBT001, FBT002 - the field's signatures

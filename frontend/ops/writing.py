@@ -7,8 +7,7 @@ An index out of range raises `UsageIndexError` as in `indexing`, and so does an 
 value whose shape or dtype does not fit raises `UsageError`, arguments of other classes `UsageTypeError`, a
 write that is not supported `UnsupportedError`.
 
-Not here: reading (`indexing`), most methods whose names end in "_" (`frontend.assignment.in_place`). Next:
-`frontend.assignment`, the assignment.
+Not here: reading (`indexing`), most methods whose names end in "_" (`frontend.assignment.in_place`).
 """
 
 from __future__ import annotations
@@ -106,8 +105,7 @@ def written(self: T, key: Any, value: Any) -> T:
             return where_true
     shape, key = with_places(self, key)
     if shape != self.expr.shape:
-        found_there: T = reshape(written(reshape(self, shape), key, value), self.expr.shape)
-        return found_there
+        return reshape(written(reshape(self, shape), key, value), self.expr.shape)
     key = unmasked(self, key)
     moving, key = moving_parts(key, self.expr.shape)
     entries, tensors = entries_of(key, self.expr.shape, self.__class__)
@@ -136,8 +134,7 @@ def _value(x: T, value: Any) -> T:
     """Return the value to write as a tensor, converted to the dtype of x as PyTorch does."""
     given: Any = x.operand(value)
     if given.__class__ is not x.__class__:
-        made: T = constant(x, suited(given, x.expr.dtype), x.expr.dtype, ())
-        return made
+        return constant(x, suited(given, x.expr.dtype), x.expr.dtype, ())
     return cast(given, x.expr.dtype)
 
 
@@ -241,9 +238,9 @@ def fill_(self: T, value: Any) -> T:
     return change(self, cast(value, self.expr.dtype) if hasattr(value, "expr") else full_like(self, value))
 
 
-def copy_(self: T, src: T) -> T:
+def copy_(self: T, src: Any) -> T:
     """Set the elements to those of another tensor, broadcast, moved and converted; return self."""
-    return change(self, cast(self.operand(src).to(self.expr.device), self.expr.dtype))
+    return fill_(self, self.operand(src).to(self.expr.device) if hasattr(src, "expr") else src)
 
 
 def uniform_(self: Any, low: float = 0.0, high: float = 1.0) -> Any:
@@ -353,8 +350,7 @@ def index_put(self: T, indices: Sequence[T], values: T, accumulate: bool = False
         raise UsageTypeError(f"index_put: wanted a tuple of indices, saw {shown(indices)}")
     key: tuple[Any, ...] = tuple(indices)
     if not accumulate:
-        found: T = written(self, key, values)
-        return found
+        return written(self, key, values)
     masks = [getattr(getattr(i, "expr", None), "dtype", None) is dtypes.bool for i in key]
     every: Any = [nonzero(i, as_tuple=True) if mask else (i,) for i, mask in zip(key, masks, strict=True)]
     key = tuple([i for part in every for i in part])
@@ -425,8 +421,7 @@ def masked_scatter(self: T, mask: T, source: T) -> T:
             raise UsageError(
                 f"masked_scatter: the mask is true at {places} places, the source has {count} elements"
             )
-    found: T = _scattered(self, mask, source, shape)
-    return found
+    return _scattered(self, mask, source, shape)
 
 
 @composite

@@ -1,7 +1,6 @@
 """Optimisers: a step assigns new values to parameters, from the gradients that `backward` stored.
 
-Not here: gradients (`frontend.autograd`), mixed precision (`frontend.nn.amp`). Next: `base`, PyTorch's
-`Optimizer`; `optimiser`, the base of `descent`, `adam`, `layerwise` and `lbfgs`; `schedules`, learning rates.
+Not here: gradients (`frontend.autograd`), mixed precision (`frontend.nn.amp`).
 """
 
 from __future__ import annotations

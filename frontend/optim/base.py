@@ -3,6 +3,8 @@
 Not here: the optimisers of this package, whose steps are one launch (`optimiser`).
 """
 
+# ruff: noqa: FBT001, FBT002 - PyTorch's signatures
+
 from __future__ import annotations
 
 import warnings
@@ -75,6 +77,47 @@ def _launching(step: Callable[..., Any]) -> Callable[..., Any]:
     return launched
 
 
+def _hooked(optimiser: Any, name: str, hooks: Mapping[str, dict[int, Any]]) -> Callable[..., Any]:
+    """Return a method of an optimiser that calls hooks before and after."""
+    called, is_step = getattr(optimiser, name), name == "step"
+
+    def method(*args: Any, **names: Any) -> Any:
+        for hook in [*hooks["before"].values()]:
+            found = hook(optimiser, (optimiser, *args), names) if is_step else hook(optimiser, *args)
+            if found is not None:
+                args, names = (found[0][1:], found[1]) if is_step else ((found,), names)
+        result = called(*args, **names)
+        for hook in [*hooks["after"].values()]:
+            given = ((optimiser, *args), names) if is_step else () if result is None else (result,)
+            found = hook(optimiser, *given)
+            result = result if is_step or found is None else found
+        return result
+
+    return method
+
+
+def _adds(name: str, place: str, given: str = "") -> Callable[..., HookHandle]:
+    """Return the method that registers a hook of the method `name`."""
+
+    def register(self: Any, hook: Callable[..., Any], prepend: bool = False) -> HookHandle:
+        every = vars(self).setdefault("_hooks", {})
+        if name not in every:
+            every[name] = {"before": {}, "after": {}}
+            setattr(self, name, _hooked(self, name, every[name]))
+        if not callable(hook):
+            raise UsageTypeError(f"{type(self).__name__}: wanted a function as a hook, saw {shown(hook)}")
+        hooks = every[name][place]
+        handle = HookHandle.of(hooks, hook)
+        hooks.update({n: hooks.pop(n) for n in [*hooks][: -1 if prepend else 0]})
+        return handle
+
+    register.__doc__ = (
+        f"Call `hook(optimizer{', ' * bool(given)}{given})` {place} each `{name}`; a result replaces the"
+        " arguments before it, or the result of `state_dict`."
+    )
+    return register
+
+
 class Optimizer:
     """The base of all optimisers; that of a program sets `defaults` and defines `step`, as in PyTorch.
 
@@ -121,7 +164,7 @@ class Optimizer:
 
         Raises `UsageError` for a parameter that another group has or that has a history.
         """
-        check_given(param_group)
+        param_group = given_group(param_group)
         group = OwnGroup({**param_group, **{n: v for n, v in self.defaults.items() if n not in param_group}})
         known = {id(p) for g in self.param_groups for p in g["params"]}
         group["params"] = leaves_of(type(self).__name__, group["params"], known)
@@ -132,7 +175,7 @@ class Optimizer:
         params: list[Tensor] = [p for group in self.param_groups for p in group["params"]]
         return [(p, p.grad) for p in params if p.grad is not None]
 
-    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Remove the gradients of all parameters; without `set_to_none`, set them to zeros in place."""
         for p in [p for group in self.param_groups for p in group["params"]]:
             clear_gradient(p, set_to_none=set_to_none)
@@ -141,33 +184,12 @@ class Optimizer:
         """Update the parameters; a subclass defines it. Raises `NotImplementedError`."""
         raise NotImplementedError(f"{type(self).__name__} defines no step")
 
-    def _register(self, kind: str, hook: Callable[..., Any]) -> HookHandle:
-        """Add a hook of the steps of this optimiser, which call hooks from then on."""
-        mine = vars(self)
-        if "_step_hooks" not in mine:
-            step, mine["_step_hooks"] = self.step, {"before": {}, "after": {}}
-
-            def hooked(*args: Any, **names: Any) -> Any:
-                args = (self, *args)
-                for before in list(mine["_step_hooks"]["before"].values()):
-                    args, names = before(self, args, names) or (args, names)
-                found = step(*args[1:], **names)
-                for after in list(mine["_step_hooks"]["after"].values()):
-                    after(self, args, names)
-                return found
-
-            mine["step"] = hooked
-        if not callable(hook):
-            raise UsageTypeError(f"{type(self).__name__}: wanted a function as a hook, saw {shown(hook)}")
-        return HookHandle.of(mine["_step_hooks"][kind], hook)
-
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(optimizer, args, kwargs)` before each step; it returns None, or both to replace them."""
-        return self._register("before", hook)
-
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(optimizer, args, kwargs)` after each step."""
-        return self._register("after", hook)
+    register_step_pre_hook = _adds("step", "before", "args, kwargs")
+    register_step_post_hook = _adds("step", "after", "args, kwargs")
+    register_state_dict_pre_hook = _adds("state_dict", "before")
+    register_state_dict_post_hook = _adds("state_dict", "after", "state_dict")
+    register_load_state_dict_pre_hook = _adds("load_state_dict", "before", "state_dict")
+    register_load_state_dict_post_hook = _adds("load_state_dict", "after")
 
     def state_dict(self) -> dict[str, Any]:
         """Return "state" by the numbers of parameters, and "param_groups" with these numbers."""
@@ -254,10 +276,18 @@ def tensors_of(params: Any) -> list[Tensor]:
     return every
 
 
-def check_given(group: Any) -> None:
-    """Raise `UsageTypeError` unless a group that is added is a dictionary with parameters."""
+def given_group(group: Any) -> Mapping[str, Any]:
+    """Return a group that is added; names beside its parameters become its "param_names".
+
+    Raises `UsageTypeError` unless it is a dictionary with parameters.
+    """
     if not isinstance(group, Mapping) or "params" not in group:
         raise UsageTypeError(f'add_param_group: wanted {{"params": tensors, ...}}, saw {shown(group)}')
+    given = group["params"]
+    every = list(given) if isinstance(given, Iterable) and not isinstance(given, Tensor) else given
+    if every is given or not every or not all(isinstance(p, tuple) and len(p) == 2 for p in every):
+        return {**group, "params": every}
+    return {**group, "params": [p for _, p in every], "param_names": [name for name, _ in every]}
 
 
 def leaves_of(kind: str, params: Any, known: set[int]) -> list[Tensor]:

@@ -1,7 +1,6 @@
 """Groups of an optimiser: parameters, their learning rate and settings, checked, and items of programs.
 
 Not here: what settings may be (`frontend.arguments.settings`), groups of optimisers of programs (`base`).
-Next: `optimiser`.
 """
 
 from __future__ import annotations
@@ -75,12 +74,16 @@ class Group(MutableMapping[str, Any]):
         rate = lr.item() if isinstance(lr, Tensor) else number_within(f"{kind}, lr", lr, 0.0)
         self.exact = dtypes.float64 if any(p.dtype is dtypes.float64 for p in params) else dtypes.float32
         """The dtype of numbers that each step uses."""
+        self.source = lr if isinstance(lr, Tensor) else None
+        """The tensor that was given as the learning rate, which each step reads; None: a number was."""
         self.lr = Tensor([float(rate)], dtype=self.exact, device=device, requires_grad=False)
         self._rate: float | None = float(rate)
         self._stored = _writes(self.lr)
         """`_writes(lr)` when `_rate` was stored."""
         self.initial: float | None = self.more.pop("initial_lr", None)
         """The learning rate when the first schedule was made; None before."""
+        self.known: list[int] = []
+        """ids of `params` when the optimiser read them; a program may have changed the list since then."""
         self.given = params
         """All parameters that were given, also those that no step updates."""
         self.counters: dict[str, Tensor] = {}
@@ -103,6 +106,8 @@ class Group(MutableMapping[str, Any]):
             self.forget()
             return
         rate = float(number_within(f"{self.kind}, lr", value, 0.0))
+        if self.source is not None:
+            self.source.fill_(rate)
         self.lr.assign(rate)
         self._rate, self._stored = rate, _writes(self.lr)
 
@@ -115,6 +120,8 @@ class Group(MutableMapping[str, Any]):
 
         Reading the value waits for the device.
         """
+        if self.source is not None:
+            return float(self.source.item())
         known, writes = self._rate, _writes(self.lr)
         if known is not None and writes is not None and writes == self._stored:
             return known
@@ -138,6 +145,8 @@ class Group(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name == "lr":
+            if self.source is not None:
+                return self.source
             return self.lr if CAPTURE.now is not None else self.rate_now()
         if name in self._places:
             pair, i = self._places[name]
@@ -148,6 +157,7 @@ class Group(MutableMapping[str, Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name == "lr":
+            self.source = value if isinstance(value, Tensor) and CAPTURE.now is None else None
             self.set_lr(value)
             return
         if name in self._places:
@@ -157,7 +167,8 @@ class Group(MutableMapping[str, Any]):
             self.initial = float(value)
             return
         if name == "params":
-            raise UsageError(f"{self.kind}: the parameters of a group are fixed; use add_param_group()")
+            self.params[:] = value
+            return
         if name not in self.rules and not _misspelt(name, self.rules):
             self.more[name] = value
             return

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import inspect
 from abc import ABCMeta, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from compiler.dtype import DType, dtypes
@@ -34,7 +34,7 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import pending, realize_many
 from frontend.later import later
 from frontend.optim import saved
-from frontend.optim.base import EMPTY, Optimizer, Params, check_given, groups_of, leaves_of
+from frontend.optim.base import EMPTY, Optimizer, Params, given_group, groups_of, leaves_of, tensors_of
 from frontend.optim.group import Group
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -140,6 +140,8 @@ class Rule(Optimizer, metaclass=ABCMeta):
         """Whether a step was captured: settings are fixed from then on."""
         self.moved = False
         """Whether a step was taken."""
+        self.opened: tuple[dict[Any, Any], dict[Any, Any]] = defaultdict(dict), {}
+        """What `state` returns, and the items of each parameter when they were read or followed."""
         self.guard: Tensor | None = None
         """A bool tensor while a step is scheduled: whether it changes anything (`frontend.nn.amp`).
 
@@ -175,7 +177,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
         was captured.
         """
         kind = type(self).__name__
-        check_given(param_group)
+        param_group = given_group(param_group)
         if self.captured:
             raise UsageError(f"{kind}: a captured step has its parameters; make another optimiser")
         every = leaves_of(kind, param_group["params"], {id(p) for p in (*self.params, *self.buffers)})
@@ -192,13 +194,19 @@ class Rule(Optimizer, metaclass=ABCMeta):
         group = Group(kind, params or every, lr, settings, self.settings(), own=own)
         group.given = every
         self._check(group)
+        self.param_groups.append(group)
+        self._join(len(self.param_groups) - 1, params)
+
+    def _join(self, place: int, params: list[Tensor]) -> None:
+        """Add parameters of a group, with counters and moments that no step has changed."""
+        group = self.param_groups[place]
+        group.known = [*map(id, group.params)]
         group.counters = {
             name: Tensor([value], dtype=dtype, device=group.lr.device, requires_grad=False)
             for name, (value, dtype) in self._counters(group).items()
         }
-        self.places += [len(self.param_groups)] * len(params)
+        self.places += [place] * len(params)
         self.counters += [group.counters] * len(params)
-        self.param_groups.append(group)
         self.params += params
         for name in self._needed(group):
             first = self._first(name, group)
@@ -206,6 +214,29 @@ class Rule(Optimizer, metaclass=ABCMeta):
             realize_many([t for t in made if t is not None])
             every = getattr(self, name)  # None for parameters that need no such state yet
             every += [None] * (len(self.params) - len(params) - len(every)) + made
+
+    def follow(self) -> None:
+        """Follow what the program changed in lists of parameters and in `state`.
+
+        Raises as `add_param_group`, and `UsageError` for a state of another shape.
+        """
+        for place, group in enumerate(self.param_groups):
+            if [*map(id, group.params)] == group.known:
+                continue
+            now = {id(p): p for p in tensors_of(group.params)}
+            saved.opened(self)  # which keeps the state of those that leave
+            left = [i for i, p in enumerate(self.params) if self.places[i] != place or id(p) in now]
+            for p in [p for i, p in enumerate(self.params) if i not in left]:
+                self.opened[1].pop(p, None)
+            lists: list[list[Any]] = [self.params, self.places, self.counters]
+            for every in [*lists, *[getattr(self, name) for name in self.moments]]:
+                every[:] = [every[i] for i in left if i < len(every)]
+            known = {id(p) for p in (*self.params, *self.buffers)}
+            self._join(
+                place, leaves_of(type(self).__name__, [p for i, p in now.items() if i not in known], known)
+            )
+            group.given = [*now.values()]
+        saved.follow(self)
 
     def moment(self, name: str, i: int) -> Tensor | None:
         """Return a moment of parameter i, made if its group needs one; None: it does not."""
@@ -252,10 +283,16 @@ class Rule(Optimizer, metaclass=ABCMeta):
         return made
 
     @property
-    def state(self) -> Mapping[Any, Any]:  # type: ignore[override]  # which is not written by item
-        """The state of each parameter by name, read-only; its tensors are those of the optimiser."""
-        params, every = [p for g in self.param_groups for p in g.given], self.state_dict()["state"]
-        return MappingProxyType({params[n]: MappingProxyType(own) for n, own in every.items()})
+    def state(self) -> dict[Any, Any]:
+        """The state of each parameter by name; the next step follows what the program changes in it."""
+        self.follow()
+        return saved.opened(self)
+
+    @state.setter
+    def state(self, value: Mapping[Any, Any]) -> None:
+        """Replace the state of all parameters; see `state`."""
+        self.state.clear()
+        self.opened[0].update(value)
 
     @property
     def lr(self) -> Tensor:
@@ -291,6 +328,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
         Tensors are not copied; learning rates and numbers of steps are read. `frontend.save` and PyTorch's
         `torch.save` write it.
         """
+        self.follow()
         return saved.state_of(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -299,6 +337,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
         Raises `UsageError` for other numbers of groups and parameters, for tensors of other shapes, and as
         setting an item of a `Group`.
         """
+        self.follow()
         saved.restore(self, state_dict)
 
     def gradients(self) -> list[Tensor | None]:
@@ -336,6 +375,9 @@ class Rule(Optimizer, metaclass=ABCMeta):
             self.captured = True
             for group in self.param_groups:
                 group.captured = True
+        for group in self.param_groups:
+            if group.source is not None:
+                group.set_lr(group.source)
         grads = self.gradients()
         losses: dict[int, Tensor] = {}
         for p in self.params:
@@ -369,7 +411,9 @@ class Rule(Optimizer, metaclass=ABCMeta):
 
         Outside of captures the gradients are computed, too: `grad` returns them until the next `backward`.
         """
-        kept = [] if CAPTURE.now is not None else self._left()
+        if CAPTURE.now is None:
+            self.follow()
+        kept = self._left() if CAPTURE.now is None else []
         if kept and all(g is None for g in kept):
             return  # no gradients: a step changes nothing, as in PyTorch
         # What the program changed in place; its gradients go on.

@@ -52,6 +52,37 @@ def state_of(optimiser: Rule) -> dict[str, Any]:
     return {"state": state, "param_groups": groups}
 
 
+def opened(optimiser: Rule) -> dict[Any, Any]:
+    """Return the state by parameter as it is now, in the dictionaries that programs may keep and change."""
+    shown, before = optimiser.opened
+    params = [p for g in optimiser.param_groups for p in g.given]
+    for n, own in state_of(optimiser)["state"].items():
+        shown[params[n]].update(own)
+        before[params[n]] = _noted(shown[params[n]])
+    return shown
+
+
+def _noted(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {**own, "step": float(own.get("step", 0.0))}
+
+
+def follow(optimiser: Rule) -> None:
+    """Assign what a program changed in the dictionaries of `opened` since then."""
+    shown, before = optimiser.opened
+    changed: dict[int, dict[str, Any]] = {}
+    for p in optimiser.params if shown or before else ():
+        own, old = _noted(shown.get(p, {})), before.get(p, _noted({}))
+        if own["step"] != old["step"] or any(
+            own.get(n) is not old.get(n) for n in optimiser.moments.values()
+        ):
+            changed[id(p)] = shown.get(p, {})
+            before[p] = own
+    if changed:
+        params, now = [p for g in optimiser.param_groups for p in g.given], state_of(optimiser)["state"]
+        states = {id(p): now.get(n, {}) for n, p in enumerate(params)} | changed
+        _assign(optimiser, [states[id(p)] for p in optimiser.params])
+
+
 def restore(optimiser: Rule, values: Mapping[str, Any]) -> None:
     """Do what `Optimizer.load_state_dict` does; shapes and numbers are checked before anything changes.
 
@@ -104,6 +135,8 @@ def _assign(optimiser: Rule, states: list[dict[str, Any]]) -> None:
             t, value = optimiser.moment(ours, i), state.get(name)
             if t is not None:
                 first = optimiser.first_value(ours, i)
+                if value is t:
+                    continue
                 t.assign(t.full_like(first) if value is None else value.detach().to(t.device).cast(t.dtype))
                 changed.append(t)
         place, step = optimiser.places[i], float(state.get("step", 0.0))

@@ -4,8 +4,7 @@ Of an axis with a symbolic part the elements up to the part's capacity are read.
 those of a tensor with fixed sizes. A part that may lie outside of the axis for some value of a variable
 raises `UsageError`.
 
-Not here: keys without symbolic sizes, and starts at a bound variable (`frontend.ops.indexing`). Next:
-`sizes`, the arithmetic of sizes.
+Not here: keys without symbolic sizes, and starts at a bound variable (`frontend.ops.indexing`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any
 from frontend.arguments.checks import tensor
 from frontend.autograd.function import Function
 from frontend.autograd.grad_modes import no_grad
+from frontend.nn.module import wide
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -49,8 +50,7 @@ def _log_sum(*parts: Tensor) -> Tensor:
         most = most.maximum(part)
     finite = (most == -math.inf).where(0.0, most)
     total = sum(((part - finite).exp() for part in parts[1:]), (parts[0] - finite).exp())
-    found: Tensor = total.log() + finite
-    return found
+    return total.log() + finite
 
 
 def _padded(targets: Tensor, counts: list[int], batch: int) -> list[list[int]]:
@@ -130,7 +130,7 @@ def ctc_loss(  # noqa: PLR0917 - PyTorch's signature
     """
     tensor(targets, "ctc_loss, targets", log_probs)
     one = log_probs.ndim == 2
-    x = log_probs.unsqueeze(1) if one else log_probs
+    x = wide(log_probs.unsqueeze(1) if one else log_probs)
     frames, counts = _numbers(input_lengths), _numbers(target_lengths)
     if not len(frames) == len(counts) == x.shape[1] or max(frames) > x.shape[0] or min(counts) < 0:
         raise UsageError(f"ctc_loss: lengths {frames} and {counts} do not fit {x.shape}")

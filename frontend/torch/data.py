@@ -11,18 +11,15 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontend.arguments.conversion import flag
 from frontend.nn.checks import count
-from frontend.nn.data import ArrayDataset, RandomSampler, Sampler, drawn_with
+from frontend.nn.data import ArrayDataset, Dataset, RandomSampler, Sampler, drawn_with
 from hcq.errors import UsageError, UsageIndexError
 
-if TYPE_CHECKING:
-    from frontend.nn.data import Dataset
 
-
-class ConcatDataset:
+class ConcatDataset(Dataset[Any]):
     """The samples of several data sets, one after the other; one too far raises `UsageIndexError`."""
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:

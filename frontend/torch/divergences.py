@@ -150,8 +150,7 @@ def kl_divergence(p: base.Distribution, q: base.Distribution) -> Any:
     rows = [key for key in _KL if isinstance(p, key[0]) and isinstance(q, key[1])]
     if rows:
         key = min(rows, key=lambda row: [o.index(kind) for o, kind in zip(orders, row, strict=True)])
-        found: Tensor = _KL[key](p, q)
-        return found
+        return _KL[key](p, q)
     if any(isinstance(p, first) and isinstance(q, others) for first, others in _INFINITE.items()):
         return Tensor.full((p.mean + q.mean).shape, math.inf, dtype=p.mean.dtype, device=p.mean.device)
     raise UsageError(f"kl_divergence: not of {type(p).__name__} and {type(q).__name__}")

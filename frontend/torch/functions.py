@@ -61,8 +61,7 @@ def embedding_bag(
         1, 1, max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset=include_last_offset
     )
     layer.weight, layer.padding_idx = weight, padding_idx
-    found: Tensor = layer.forward(input, offsets, per_sample_weights)
-    return found
+    return layer.forward(input, offsets, per_sample_weights)
 
 
 def _window(name: str, length: int, periodic: bool, shape: Any, dtype: Any, device: str | None) -> Tensor:
@@ -387,8 +386,7 @@ def range_(start: float, end: float, step: float = 1, *, dtype: Any = None) -> T
 
 def rsub(input: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
     """Return other - alpha * input."""
-    found: Tensor = other.sub(input, alpha=alpha) if isinstance(other, Tensor) else other - input * alpha
-    return found
+    return other.sub(input, alpha=alpha) if isinstance(other, Tensor) else other - input * alpha
 
 
 def scalar_tensor(s: float, *, dtype: Any = None, device: str | None = None) -> Tensor:

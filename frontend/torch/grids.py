@@ -37,8 +37,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         )
         axes.insert(0, line.reshape(*[n if i == k else 1 for i in range(rank)]).expand(sizes))
     points = Tensor.stack([*axes, axes[0].ones_like()], axis=-1).reshape(1, -1, rank + 1)
-    found: Tensor = points.matmul(theta.transpose(1, 2)).reshape(size[0], *sizes, rank)
-    return found
+    return points.matmul(theta.transpose(1, 2)).reshape(size[0], *sizes, rank)
 
 
 def _reflected(x: Tensor, low: float, high: float) -> Tensor:

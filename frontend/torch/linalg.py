@@ -381,8 +381,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:  # noqa: N803 - as above
         return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
     inverse = decompositions.inverted(A)
     found = matrix_norm(A, p) * matrix_norm(inverse, p)
-    result: Tensor = found.isnan().where(math.inf, found)
-    return result
+    return found.isnan().where(math.inf, found)
 
 
 def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803 - as above
@@ -391,8 +390,7 @@ def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803 - as above
     k is 5 for norms up to 8; greater norms are read to find it. 16-bit floats are computed in float32.
     """
     if A.dtype.itemsize == 2:
-        exact: Tensor = matrix_exp(A.cast("float32")).cast(A.dtype)
-        return exact
+        return matrix_exp(A.cast("float32")).cast(A.dtype)
     size = A.detach().abs().sum(-1).amax().item()
     k = max(5, math.ceil(math.log2(size / 0.25))) if size > 8 else 5
     x = A / 2**k

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def _group_tensors_by_device_and_dtype(
-    tensorlistlist: Sequence[Sequence[Tensor | None]], with_indices: bool = False  # noqa: FBT001, FBT002 - the field's signature
+    tensorlistlist: Sequence[Sequence[Tensor | None]],
+    with_indices: bool = False,  # noqa: FBT001, FBT002 - the field's signature
 ) -> dict[tuple[str, Any], tuple[list[list[Tensor | None]], list[int]]]:
     """Return (device, dtype) of the tensors of the first list -> the lists of these places, and the places.
 

@@ -106,7 +106,7 @@ def test_scalars_convert_and_others_refuse():
 
 def test_properties():
     t = Tensor.zeros(2, 3)
-    assert (t.ndim, t.numel(), t.nbytes(), t.size(1), t.size()) == (2, 6, 24, 3, (2, 3))
+    assert (t.ndim, t.numel(), t.nbytes, t.size(1), t.size()) == (2, 6, 24, 3, (2, 3))
     assert t.is_floating_point()
     assert t.device == Device.DEFAULT
 

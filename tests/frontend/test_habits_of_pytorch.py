@@ -314,18 +314,18 @@ def test_tensors_are_printed_as_set():
     t = Tensor([1.23456, 2.0, 3.5, 4.25])
     try:
         frontend.set_printoptions(precision=2)
-        assert str(t) == "Tensor([1.23, 2.00, 3.50, 4.25])"
+        assert str(t) == "tensor([1.23, 2.00, 3.50, 4.25])"
         frontend.set_printoptions(threshold=2, edgeitems=1, sci_mode=True)
-        assert str(t) == "Tensor([1.23e+00, ..., 4.25e+00])"
+        assert str(t) == "tensor([1.23e+00,  ..., 4.25e+00])"
         frontend.set_printoptions(profile="short", edgeitems=0)
-        assert str(t) == "Tensor([1.23, 2.00, 3.50, 4.25])"
+        assert str(t) == "tensor([1.23, 2.00, 3.50, 4.25])"
         with pytest.raises(UsageError, match="wanted one of default, short, full, saw 'long'"):
             frontend.set_printoptions(profile="long")
         with pytest.raises(UsageError, match="precision: wanted a number of at least 0, saw -1"):
             frontend.set_printoptions(precision=-1)
     finally:
         frontend.set_printoptions(profile="default")
-    assert str(t) == "Tensor([1.2346, 2.0000, 3.5000, 4.2500])"
+    assert str(t) == "tensor([1.2346, 2.0000, 3.5000, 4.2500])"
 
 
 def test_shapes_that_do_not_fit_are_a_runtime_error():

@@ -170,12 +170,12 @@ def test_names_that_users_do_not_call_are_not_listed():
 def test_the_text_of_a_tensor_tells_whether_gradients_flow_through_it():
     x = Tensor([1.0, 2.0], requires_grad=True)
     y = x * 2
-    assert repr(x) == "Tensor([1., 2.], requires_grad=True)"
-    assert [repr(y), repr(y)] == ["Tensor([2., 4.], grad_fn=<Backward>)"] * 2
+    assert repr(x) == "tensor([1., 2.], requires_grad=True)"
+    assert [repr(y), repr(y)] == ["tensor([2., 4.], grad_fn=<Backward>)"] * 2
     for apart in (y.detach(), x.argmax() + 1, Tensor([2.0, 4.0])):
         assert "grad" not in repr(apart)
     with Tensor.no_grad():
-        assert repr(x + 0) == "Tensor([1., 2.])"
+        assert repr(x + 0) == "tensor([1., 2.])"
 
 
 def test_the_text_of_an_optimiser_is_its_settings_by_group():

@@ -115,8 +115,8 @@ def _store_each(tensors: Sequence[Tensor], data: Any) -> None:
     """Assign bytes to tensors, one after the other."""
     at = 0
     for t in tensors:
-        _store_bytes(t, data[at : at + t.nbytes()])
-        at += t.nbytes()
+        _store_bytes(t, data[at : at + t.nbytes])
+        at += t.nbytes
 
 
 def _begin(
@@ -227,7 +227,7 @@ def broadcast(
         return None
     _agrees("broadcast", tensor.numel(), tensor, tensor)
     root = made.rank_of(src, "broadcast, src", group_src)
-    data = _raw(tensor) if made.rank == root else _empty(tensor.nbytes())
+    data = _raw(tensor) if made.rank == root else _empty(tensor.nbytes)
     made.count()
     request = made.world.Ibcast(data, root)
     return _begin(made, "broadcast", request, lambda: _store_bytes(tensor, data), async_op)
@@ -274,7 +274,7 @@ def gather(  # noqa: PLR0917 - as above
         return None
     root = made.rank_of(0 if dst is None and group_dst is None else dst, "gather, dst", group_dst)
     outs = _listed_at(made, "gather", root, tensor, gather_list)
-    data, found = _raw(tensor), _empty(made.size * tensor.nbytes()) if made.rank == root else None
+    data, found = _raw(tensor), _empty(made.size * tensor.nbytes) if made.rank == root else None
     made.count()
     request = made.world.Igather(data, found, root)
     return _begin(made, "gather", request, lambda: _store_each(outs, found), async_op)
@@ -291,7 +291,7 @@ def scatter(  # noqa: PLR0917 - as above
     root = made.rank_of(0 if src is None and group_src is None else src, "scatter, src", group_src)
     given = _listed_at(made, "scatter", root, tensor, scatter_list)
     data = _joined([_raw(t) for t in given]) if given else None
-    found = _empty(tensor.nbytes())
+    found = _empty(tensor.nbytes)
     made.count()
     request = made.world.Iscatter(data, found, root)
     return _begin(made, "scatter", request, lambda: _store_bytes(tensor, found), async_op)
@@ -352,7 +352,7 @@ def all_to_all(
             raise UsageError(f"all_to_all: wanted {made.size} tensors, one a rank, saw {len(tensors)}")
         for t in tensors:
             _agrees("all_to_all", t.numel(), input_tensor_list[0], t)
-        sizes.append([t.nbytes() for t in tensors])
+        sizes.append([t.nbytes for t in tensors])
     data = _joined([_raw(t) for t in input_tensor_list])
     return _exchanged(made, "all_to_all", data, sizes, output_tensor_list, async_op)
 
@@ -381,7 +381,7 @@ def all_to_all_single(  # noqa: PLR0917 - the field's signature
                 f"all_to_all_single: axis 0 of {list(t.shape)} does not divide by {made.size} ranks"
                 f"{f' into {parts}' if splits else ''}"
             )
-        sizes.append([n * (t.nbytes() // max(rows, 1)) for n in parts])
+        sizes.append([n * (t.nbytes // max(rows, 1)) for n in parts])
     return _exchanged(made, "all_to_all_single", _raw(input), sizes, [output], async_op)
 
 
@@ -415,7 +415,7 @@ def irecv(
         return None
     _agrees("recv", tensor.numel(), tensor, tensor)
     given = src is not None or group_src is not None
-    data, root = _empty(tensor.nbytes()), made.mpi.ANY_SOURCE
+    data, root = _empty(tensor.nbytes), made.mpi.ANY_SOURCE
     root = made.rank_of(src, "recv, src", group_src) if given else root
 
     def finish() -> None:

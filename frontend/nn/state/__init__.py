@@ -4,7 +4,6 @@
     nn.state.load_state_dict(model, nn.state.safe_load("model.safetensors"))
 
 Not here: pickles of tensors (`frontend.copies`), the state of an optimiser (`frontend.optim`).
-Next: `models`; `safetensors`, `checkpoints` and `gguf`, one for each file format.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape, data_offsets}},
 and the elements, row-major: https://github.com/huggingface/safetensors#format.
 
-Not here: other formats (`checkpoints`, `gguf`), the tensors of a model (`models`). Next: `tensor_file`, the
-base class.
+Not here: other formats (`checkpoints`, `gguf`), the tensors of a model (`models`). Next: `tensor_file`.
 """
 
 from __future__ import annotations
