@@ -88,11 +88,10 @@ def grid_sample(
 ) -> Tensor:
     """Return an image (n, c, *sizes) at positions (n, *places, rank): (n, c, *places); the rank is 2 or 3.
 
-    `mode` "bilinear" weighs the elements around a position, "nearest" takes one, "bicubic"
-    weighs 16 of an image of rank 2. Beyond the edges are zeros,
-    or with `padding_mode` "border" the elements at the edge, with "reflection" those reflected at it.
-    Gradients flow to the image and the grid. Raises `UsageError` for other modes, and shapes
-    that do not fit.
+    `mode` "bilinear" weighs the elements around a position, "nearest" takes one, "bicubic" weighs 16 of an
+    image of rank 2. Beyond the edges are zeros, or with `padding_mode` "border" the elements at the edge,
+    with "reflection" those reflected at it. Gradients flow to the image and the grid. Raises `UsageError` for
+    other modes, and shapes that do not fit.
     """
     rank = input.ndim - 2
     if (

@@ -136,9 +136,8 @@ def reshaping(operation: Callable[..., Any]) -> Callable[..., Any]:
 def mapped(self: T, *given: Any) -> T:
     """Return what a Python function, the last argument, returns of each element, in the dtype of self.
 
-    `map_` and `map2_` give it the elements of further tensors, too, and all are read. Raises
-    `UsageTypeError` for other arguments, `UsageError` for a tensor with a gradient and inside a captured
-    function.
+    `map_` and `map2_` give it the elements of further tensors, too, and all are read. Raises `UsageTypeError`
+    for other arguments, `UsageError` for a tensor with a gradient and inside a captured function.
     """
     *others, function = given or (None,)
     if not callable(function) or len(others) > 2:

@@ -4,8 +4,7 @@ PyTorch finds `hcq` by the entry point group `torch_dynamo_backends`; it is opti
 this wing imports it. TorchDynamo gives graphs of ATen operators, for training a forward and a backward graph.
 Each is captured once for its shapes, and runs as one launch.
 
-Not here: PyTorch's names for tensors of the frontend (`frontend.torch`). Next: `backend`; `graph`, which
-captures; `operators`, the table of operators; docs/torch-compile.md.
+Not here: PyTorch's names for tensors of the frontend (`frontend.torch`).
 """
 
 from frontend.torch_compile.backend import CompileSettings, graph_breaks, hcq

@@ -1,12 +1,11 @@
 """Collectives of tensors, and messages, between the processes of a group, under PyTorch's names, over MPI.
 
-Tensors may be on any device; their values pass through host memory. All ranks of a group make the same
-calls, with tensors of one shape and dtype. `group` is one of `new_group`, None for all processes; outside of
-a group nothing happens. `src` and `dst` are ranks among all processes, `group_src` and `group_dst` those of
-the group.
-With `async_op` a tensor has its new value after `wait` of the `Work` that is returned. Every function raises
-`ProcessGroupError`, `UsageTypeError` for no tensors, and `UsageError` for tensors of another number, size or
-dtype, which is seen before anything is sent.
+Tensors may be on any device; their values pass through host memory. All ranks of a group make the same calls,
+with tensors of one shape and dtype. `group` is one of `new_group`, None for all processes; outside of a group
+nothing happens. `src` and `dst` are ranks among all processes, `group_src` and `group_dst` those of the
+group. With `async_op` a tensor has its new value after `wait` of the `Work` that is returned. Every function
+raises `ProcessGroupError`, `UsageTypeError` for no tensors, and `UsageError` for tensors of another number,
+size or dtype, which is seen before anything is sent.
 
 Not here: the processes (`processes`), objects (`objects`). Next: the documentation of mpi4py.
 """
