@@ -244,6 +244,7 @@ METHODS: Final = (
     *_rows("properties", """
         is_same_size is_signed is_complex is_conj is_neg is_nonzero is_inference is_pinned is_shared
         is_distributed dim_order pin_memory is_contiguous get_device cuda retain_grad ndimension
+        storage_offset is_set_to
     """, differentiable=False),
     *_rows("random", """
         exponential=(exponential_) log_normal=(log_normal_) cauchy=(cauchy_) geometric=(geometric_)

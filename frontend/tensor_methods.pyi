@@ -326,6 +326,8 @@ class Methods:
     cuda = properties.cuda
     retain_grad = properties.retain_grad
     ndimension = properties.ndimension
+    storage_offset = properties.storage_offset
+    is_set_to = properties.is_set_to
     exponential_ = random.exponential
     log_normal_ = random.log_normal
     cauchy_ = random.cauchy

@@ -191,14 +191,21 @@ def strides(t: TensorBase) -> tuple[int, ...]:
     return _layout(t, link)[1]
 
 
-def _layout(t: TensorBase, link: FamilyLink) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape and the strides of the view of a link; `t` has its dtype and device."""
+def offset(t: TensorBase) -> int:
+    """Return the place of the first element in the memory of the root; see `strides`."""
+    link = link_of(t)
+    return 0 if link is None or link.parent is None or 0 in t.expr.shape else _layout(t, link)[2]
+
+
+def _layout(t: TensorBase, link: FamilyLink) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return the shape, the strides and the offset of the view of a link; `t` has its dtype and device."""
     if link.parent is None:
-        return link.read.shape, row_major(link.read.shape)
-    shape, apart = _layout(t, link.parent)
+        return link.read.shape, row_major(link.read.shape), 0
+    shape, apart, start = _layout(t, link.parent)
     if link.read in LAYOUTS:
-        return LAYOUTS[link.read](shape, apart, *link.args)
-    found: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        own, steps = LAYOUTS[link.read](shape, apart, *link.args)
+        return own, steps, start * prod(own) // max(1, prod(shape))
+    found: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
     key: Any = None
     if not link.names and all(map(_is_number, link.args)):
         key = strides, link.read, link.args, shape, apart
@@ -208,10 +215,10 @@ def _layout(t: TensorBase, link: FamilyLink) -> tuple[tuple[int, ...], tuple[int
         e = traced(link.read, parent, *link.args, **link.names or {}).expr
         origin, axes = _place(e, [0] * len(e.shape), apart), range(len(e.shape))
         units = [[int(i == axis) for i in axes] for axis in axes]
-        found = e.shape, tuple([_place(e, unit, apart) - origin for unit in units])
+        found = e.shape, tuple([_place(e, unit, apart) - origin for unit in units]), origin
         if key is not None:
             TABLE[key] = found
-    return found
+    return *found[:2], start + found[2]
 
 
 def _is_number(value: object) -> bool:

@@ -445,7 +445,8 @@ class DataLoader:
     def __len__(self) -> int:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type]  # those without a length raise
-        return _batches_of(self.sampler or self.dataset, self.batch_size, self.drop_last)
+        samples = self.dataset if self.sampler is None else self.sampler
+        return _batches_of(samples, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next iteration's epoch, which determines its order; the first is 0."""
@@ -459,7 +460,8 @@ class DataLoader:
         import numpy as np  # noqa: PLC0415 - only where data is loaded
 
         if self.seed is None or not self.shuffle:
-            return map(list, self.batch_sampler or BatchSampler(self.sampler or (), 1))
+            every = self.batch_sampler
+            return map(list, BatchSampler(self.sampler or (), 1) if every is None else every)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset)).tolist()
         return BatchSampler(order, self.batch_size, self.drop_last)
 

@@ -10,7 +10,7 @@ from typing import Any
 from frontend.arguments.checks import tensor
 from frontend.arguments.conversion import converting
 from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.views import is_dense, strides
+from frontend.evaluation.views import is_dense, offset, others, strides
 from frontend.ops import movement
 
 
@@ -68,6 +68,22 @@ def retain_grad(self: Any) -> None:
 def is_nonzero(self: TensorBase) -> bool:
     """Return whether the only element is not zero, computing it. Raises as `item`."""
     return bool(self.item())
+
+
+def storage_offset(self: TensorBase) -> int:
+    """Return the place of the first element in the memory of the tensor that this one is a view of."""
+    return offset(self)
+
+
+@converting
+def is_set_to(self: TensorBase, tensor: TensorBase) -> bool:
+    """Return whether another tensor has the same elements in the same memory, in the same order."""
+    shared = self is tensor or any(self is t for t in others(tensor))
+    return shared and (self.expr.shape, strides(self), offset(self)) == (
+        tensor.expr.shape,
+        strides(tensor),
+        offset(tensor),
+    )
 
 
 def ndimension(self: TensorBase) -> int:

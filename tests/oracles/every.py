@@ -69,7 +69,7 @@ unsafe_chunk(2) unsafe_split_with_sizes([1,1]) diagonal() diag() rot90() view(-1
 numpy().sum() is_floating_point() is_conj() is_neg() is_signed() is_complex() is_inference() get_device()
 to_dense() broadcast_to(3,3) repeat_interleave(2) diff() movedim(0,-1) take(torch.tensor([0]))
 masked_fill(m[:1,:1],1) reshape_as(one) expand_as(sq) view_as(one) type_as(d) new_empty((2,)).shape
-new_full((2,),1) long() frexp()
+new_full((2,),1) long() frexp() storage_offset()
 """)
 LARGE: Final = _words("""
 sin() exp() log1p() tanh() sigmoid() erf() lgamma() sqrt() abs() neg() round() softmax(0) cumsum(0)
