@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,17 @@ from emulator.simt.running import RawCounts, RunningLaunch, address_of, prepare
 from emulator.simt.work import LaunchOptions, LaunchWork, check, unflatten, warps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
 
     from emulator.ir.state import Raw
     from emulator.shared.memory import AddressSpace
 
+_STACK = 128 << 20
+"""Bytes of the stack of a thread that runs kernels; a kernel takes about twice the length of its IR."""
+_SHORT = 1 << 20
+"""Bytes of IR of the longest kernel that runs on the stack of any thread while it is not optimised."""
+_starting = threading.Lock()
 _PROXIES = (ReportKind.MISSING_PROXY_FENCE, ReportKind.ASYNC_READ)
 _PEERS = (ReportKind.UNSTARTED_PEER, ReportKind.UNORDERED_EXIT)
 
@@ -193,6 +199,17 @@ _pool: list[ThreadPoolExecutor] = []
 _pool_lock = threading.Lock()
 
 
+@contextmanager
+def deep_stacks() -> Iterator[None]:
+    """Give threads that start meanwhile a stack for code that is not optimised: it keeps all values there."""
+    with _starting:  # the size is one of the process
+        before = threading.stack_size(_STACK)
+        try:
+            yield
+        finally:
+            threading.stack_size(before)
+
+
 def _executor() -> ThreadPoolExecutor:
     with _pool_lock:
         if not _pool:
@@ -280,22 +297,24 @@ def _run(
             host_time.stop(number)
 
     with Deadline(running.stop, options.timeout_s, lambda: host_time.most) as deadline:
-        if count == 1:
+        deep = tier == QUICK and len(program.translation.text) > _SHORT
+        if count == 1 and not deep:
             run(0)
             return deadline.passed
         promotes = tier == QUICK and options.tier == "auto"
         # The caller runs one part itself unless it may have to compile: a thread less to wake and wait for.
-        mine, others = (None, range(count)) if promotes else (0, range(1, count))
+        mine, others = (None, range(count)) if promotes or deep else (0, range(1, count))
         futures: list[Future[None]] = []
         try:
-            futures.extend(_executor().submit(run, number) for number in others)
+            with deep_stacks():
+                futures.extend(_executor().submit(run, number) for number in others)
         except RuntimeError:  # the interpreter is shutting down: pools refuse new work
             running.stop()
             wait(futures)
             return True
         if mine is not None:
             run(mine)
-        elif wait(futures, timeout=program.promote_after_s).not_done:
+        elif promotes and wait(futures, timeout=program.promote_after_s).not_done:
             running.use(program.entry(OPTIMISED))
         wait(futures)
         for future in futures:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from emulator.ir.state import LAUNCH, THREAD
 from emulator.simt.deadline import HostTime
 from emulator.simt.engine import OPTIMISED, QUICK
-from emulator.simt.launch import decode, first_tier, host_threads, make_result
+from emulator.simt.launch import decode, deep_stacks, first_tier, host_threads, make_result
 from emulator.simt.running import prepare
 from emulator.simt.work import check, thread_named
 from hcq.locks import Condition
@@ -243,7 +243,8 @@ class _WorkerThreads:
             fresh = self._idle == 0
             self._idle -= not fresh
         if fresh:
-            threading.Thread(target=self._work, args=(job,), name="hcq emu-slices", daemon=True).start()
+            with deep_stacks():
+                threading.Thread(target=self._work, args=(job,), name="hcq emu-slices", daemon=True).start()
         else:
             self._jobs.put(job)
 

@@ -114,6 +114,11 @@ def _plain() -> list[str]:
                 ]
             elif name == "fptrunc.round":
                 out.append(f'half @llvm.{name}.f16.f32(float %f32, metadata !"round.tonearest")')
+            elif name == "vector.reduce.or":
+                out.append(f"i1 @llvm.{name}.v4i1(<4 x i1> %b4)")
+            elif name == "masked.gather":
+                operands = f"<4 x ptr addrspace(4)> %p4, i32 4, <4 x i1> %b4, <4 x {text}> zeroinitializer"
+                out.append(f"<4 x {text}> @llvm.{name}.v4{kind}.v4p4({operands})")
             elif kind in _FLOATS:
                 operands = ", ".join([f"{text} %{kind}"] * OPERANDS.get(name, 1))
                 out.append(f"{text} @llvm.{name}.{kind}({operands})")
@@ -157,6 +162,9 @@ _HEAD = """define amdgpu_kernel void @k{n}(ptr addrspace(1) %p, float %f, i32 %j
   %f16 = fadd half %y, %h
   %z = uitofp i32 %i to double
   %f64 = fadd double %z, %d
+  %v4 = insertelement <4 x i32> zeroinitializer, i32 %i, i32 1
+  %b4 = icmp sgt <4 x i32> %v4, splat (i32 2)
+  %p4 = getelementptr i8, ptr addrspace(4) @table, <4 x i32> %v4
 """
 
 
@@ -182,7 +190,8 @@ def module(calls: list[str], others: list[str]) -> str:
         kernels.append(body)
     kernels += [f"  {line}\n" for line in others]
     texts = [_HEAD.format(n=n) + body + "  ret void\n}\n" for n, body in enumerate(kernels)]
-    return "\n".join(["@lds = internal addrspace(3) global i32 poison", *texts, *declared.values()])
+    table = "@table = internal addrspace(4) constant [2 x i64] [i64 3, i64 5]"
+    return "\n".join(["@lds = internal addrspace(3) global i32 poison", table, *texts, *declared.values()])
 
 
 def calls_of(names: list[str]) -> list[str]:

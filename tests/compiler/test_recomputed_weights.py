@@ -187,6 +187,21 @@ def test_gradients_of_classifiers_are_those_of_the_host(loss: str, device: str) 
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("device", "function"),
+    [("amd-emu", "sin"), ("amd-emu:gfx942", "lgamma"), ("amd-emu:gfx942", "erfinv"), ("nv-emu", "sin")],
+)
+def test_factors_computed_of_their_places(device: str, function: str) -> None:
+    """Vectors of lanes take a branch, a table, and more of the stack than a thread of the host has."""
+    other = np.random.default_rng(5).standard_normal((32, 16), dtype=np.float32)
+
+    def result(device: str) -> Any:
+        place = (Tensor.arange(32, device=device) % 50 + 1)[:, None] * (Tensor.arange(16, device=device) + 1)
+        return (getattr(place / 700, function)().T @ Tensor(other, device=device)).numpy()
+
+    np.testing.assert_allclose(result(device), result("cpu"), rtol=1e-4, atol=1e-5)
+
+
 SIZES = list(product((1, 2), ((1, 1), (2, 1), (3, 3)), (1, 7, 64), (1, 7, 64), (16, 40)))
 random.Random(1).shuffle(SIZES)  # each architecture gets a quarter of them, of all kinds
 SMALL = ("sm_80", "gfx942", "gfx1100", "gfx1201")

@@ -69,7 +69,8 @@ PLAIN: dict[str, frozenset[str]] = {
     **dict.fromkeys(("smax", "smin", "umax", "umin", "abs", "bitreverse", "ctpop", "ctlz", "cttz"),
                     INTEGERS),
     **dict.fromkeys(("fptosi.sat", "fptoui.sat", "sadd.sat", "ssub.sat", "uadd.sat", "usub.sat"), INTEGERS),
-    "fptrunc.round": frozenset(("f16",)),
+    "fptrunc.round": frozenset(("f16",)), "vector.reduce.or": frozenset(("i1",)),
+    "masked.gather": FLOATS | INTEGERS,
 }  # fmt: skip
 """LLVM's generic intrinsic -> the element types with which LLVM selects it; of conversions, the result's."""
 _CALLED = re.compile(r"\bcall\b[^@\n]*@([\w.$-]+)\(")
