@@ -43,6 +43,10 @@ _FUNCTIONAL: Final = frozenset({
     "triplet_margin_loss",
 })  # fmt: skip
 """Functions of `nn.functional` that are no methods, and functions of PyTorch's module, too."""
+_AUTOCAST: Final = (
+    "GradScaler", "autocast", "get_autocast_cpu_dtype", "get_autocast_dtype", "get_autocast_gpu_dtype",
+    "is_autocast_cpu_enabled", "is_autocast_enabled",
+)  # fmt: skip
 HOMES: Final = {
     "Function": "frontend.autograd.function",
     "TinyJit": "frontend.capture.jit",
@@ -57,18 +61,7 @@ HOMES: Final = {
     ),
     **dict.fromkeys(("load", "save"), "frontend.nn.state.saving"),
     **dict.fromkeys(("finfo", "iinfo"), "frontend.array_api.data_types"),
-    **dict.fromkeys(
-        (
-            "GradScaler",
-            "autocast",
-            "get_autocast_cpu_dtype",
-            "get_autocast_dtype",
-            "get_autocast_gpu_dtype",
-            "is_autocast_cpu_enabled",
-            "is_autocast_enabled",
-        ),
-        "frontend.amp",
-    ),
+    **dict.fromkeys(_AUTOCAST, "frontend.amp"),
     **dict.fromkeys(_FUNCTIONAL, "frontend.nn.functional"),
     **dict.fromkeys(("binomial", "poisson"), "frontend.torch.families"),
     "matrix_exp": "frontend.torch.linalg",

@@ -148,7 +148,7 @@ def _observed(point: Point) -> HcqError | None:
 
 
 def _call(entry: _Entry, error: HcqError | None) -> None:
-    """Call a callback. `threading.excepthook` reports what it raises, `sys.excepthook` what that raises."""
+    """Call a callback; `threading.excepthook` reports what it raises, and Python an error of that."""
     try:
         try:
             entry.callback(entry.point, error)
@@ -156,7 +156,7 @@ def _call(entry: _Entry, error: HcqError | None) -> None:
             raised = (*sys.exc_info(), threading.current_thread())
             threading.excepthook(threading.ExceptHookArgs(raised))
     except BaseException:  # noqa: BLE001 - as above: of the program's hook
-        sys.excepthook(*sys.exc_info())
+        sys.__excepthook__(*sys.exc_info())
 
 
 WAITER: Final = PointWaiter()

@@ -38,6 +38,9 @@ _STACK = 128 << 20
 _SHORT = 1 << 20
 """Bytes of IR of the longest kernel that runs on the stack of any thread while it is not optimised."""
 _starting = threading.Lock()
+os.register_at_fork(
+    before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
+)
 _PROXIES = (ReportKind.MISSING_PROXY_FENCE, ReportKind.ASYNC_READ)
 _PEERS = (ReportKind.UNSTARTED_PEER, ReportKind.UNORDERED_EXIT)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontend import Tensor, dtypes, nn
+from frontend import Tensor, dtypes, load, nn
 from frontend.nn.state import checkpoints, gguf, pickled, tensor_file
 from frontend.nn.state.tensor_file import Contents
 from hcq.errors import UnsupportedError, UsageError
@@ -65,6 +65,20 @@ def test_a_checkpoint_is_read_in_both_formats(name: str):
 
 def test_a_checkpoint_of_unsigned_numbers_is_read():
     assert nn.state.torch_load(DATA / "unsigned.pt")["u"].tolist() == [1, 65535]
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "text"),
+    [
+        (DATA / "unsigned.pt", lambda storage, _: storage.cuda(0), "name the device"),
+        (DATA / "unsigned.pt", lambda _, place: place, "name the device"),
+        (3, None, "a path or a binary stream"),
+        (io.StringIO("text"), None, "a path or a binary stream"),
+    ],
+)
+def test_other_places_and_other_streams_are_refused(file: Any, place: Any, text: str):
+    with pytest.raises(UsageError, match=text):
+        load(file, map_location=place)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import os
 import pickle
 import zipfile
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from io import BytesIO
 from math import prod
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +24,7 @@ from frontend.arguments.conversion import shown
 from frontend.device import DeviceName
 from frontend.nn.state.checkpoints import STORAGES, torch_load
 from frontend.tensor import Tensor
-from hcq.errors import UsageTypeError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,9 +174,23 @@ def load(
 ) -> Any:
     """Return the data of a file or a binary stream of `save` or of `torch.save`.
 
-    Errors are those of `nn.state.torch_load`. Tensors are on the device `map_location`; None: the default
-    device; a dictionary: from devices of the file to those here; a function: "cpu", whatever it returns. No
-    code of the file is run, whatever `weights_only` is. `mmap` has no effect.
+    Tensors are on the device `map_location`; None: the default device; a dictionary: from devices of the file
+    to those here; a function that returns its storage as it is: "cpu". No code of the file is run, whatever
+    `weights_only` is. `mmap` has no effect. Errors are those of `nn.state.torch_load`, and `UsageError` for
+    another function.
     """
     del weights_only, mmap
-    return torch_load(f, device="cpu" if callable(map_location) else map_location)
+    if callable(map_location):
+        map_location = _where_it_leaves(map_location)
+    return torch_load(f, device=map_location)
+
+
+def _where_it_leaves(function: Any) -> str:
+    storage = object()
+    with suppress(AttributeError):  # of a storage, whose methods move it
+        if function(storage, "cpu") is storage:
+            return "cpu"
+    raise UsageError(
+        "load, map_location: wanted a function that returns its storage, which stays on cpu\n"
+        'hint: name the device, map_location="cuda", or map names of devices to others by a dictionary'
+    )
