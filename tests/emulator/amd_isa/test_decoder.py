@@ -1,4 +1,8 @@
-"""The decoder's text is LLVM's: golden files of `tests.support.amd_golden` and `tests.guests.build_amd`, and what must be refused."""
+"""The decoder's text is LLVM's, and what must be refused.
+
+tests/golden/amd_isa has a line `dwords: text` for each form of an instruction: TARGET.txt as LLVM 22 (`+dumpcode`)
+wrote it for kernels of every intrinsic, the others as `python -m tests.guests.build_amd golden` writes them.
+"""
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
 
