@@ -220,12 +220,9 @@ class MeshGraph:
                 self._node(d, mesh.devices[d].queue.record(label="end"), after)
         self.executable = self._graph.compile()
         outputs = [(i, found.outputs[key]) for i, key in enumerate(params) if key in found.outputs]
+        count = range(len(mesh.devices))
         self.outputs = [
-            (
-                i,
-                out,
-                [prod(out.layout.shape_on(d, out.shape)) * out.itemsize for d in range(len(mesh.devices))],
-            )
+            (i, out, [prod(out.layout.shape_on(d, out.shape)) * out.itemsize for d in count])
             for i, out in outputs
         ]
         """(parameter, what it is, bytes of each part) of the parameters that the launches make."""
@@ -243,15 +240,10 @@ class MeshGraph:
         key: Any, params: Mapping[Hashable, int], fixed: Mapping[Hashable, Spread]
     ) -> tuple[int, int] | hcq.Buffer | None:
         """Return (parameter, device) or the buffer of memory from outside; None for other memory."""
-        if len(key) != 2:
-            return None
-        return (
-            fixed[key[0]].parts[key[1]]
-            if key[0] in fixed
-            else (params[key[0]], key[1])
-            if key[0] in params
-            else None
-        )
+        name, device = key if len(key) == 2 else (None, 0)
+        if name in fixed:
+            return fixed[name].parts[device]
+        return (params[name], device) if name in params else None
 
     def _find_memory(
         self, nodes: Sequence[MeshNode], params: Sequence[Hashable], fixed: Mapping[Hashable, Spread]
@@ -274,21 +266,13 @@ class MeshGraph:
                     self.reads.append((i, d))
         for name, spread in fixed.items():
             self._memory |= {(name, d): part for d, part in enumerate(spread.parts)}
-        units = [
-            KernelLaunch(
-                None,
-                (1, 1, 1),
-                (1, 1, 1),
-                (copy.written, copy.read),
-                (copy.to + copy.size, copy.at + copy.size),
-                (0,),
-            )
-            if copy is not None
-            else kernel
-            for node in nodes
-            for kernel, copy in [*[(k, None) for k in node.kernels], *[(None, c) for c in node.copies]]
-        ]
-        lives = lives_of(cast("Any", units), set(self._memory))
+        units, none = list[KernelLaunch](), (1, 1, 1)
+        for node in nodes:
+            units += node.kernels
+            for c in node.copies:
+                sizes_of = c.to + c.size, c.at + c.size
+                units.append(KernelLaunch(None, none, none, (c.written, c.read), sizes_of, (0,)))
+        lives = lives_of(units, set(self._memory))
         for d, device in enumerate(devices):
             own = {key: life for key, life in lives.items() if home[key] == d}
             offsets, total = place(own) if own else ({}, 0)

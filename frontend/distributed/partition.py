@@ -232,13 +232,8 @@ class Partition:
                 top = max(top, level)
             if not pieces:  # no elements at all
                 zero = source_expr(Ops.CONST, 0, v.dtype, self.names[target])
-                parts.append(
-                    join(
-                        Ops.EXPAND,
-                        layout.shape_on(target, v.shape),
-                        join(Ops.RESHAPE, (1,) * rank, (zero, ())),
-                    )
-                )
+                one = join(Ops.RESHAPE, (1,) * rank, (zero, ()))
+                parts.append(join(Ops.EXPAND, layout.shape_on(target, v.shape), one))
                 continue
             received = self.parts.new(top + 1)
             for source, number, begin, end in pieces:

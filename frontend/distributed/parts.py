@@ -6,7 +6,7 @@ Not here: what an operation does (`rules`). Next: `partition`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,13 +49,6 @@ class PlannedCopy:
     target_bytes: int
     """Bytes of the whole target memory, which the first copy into it allocates."""
     kept: bool
-
-    def of(self, memory: dict[int, Any], copy: Callable[..., Any]) -> Any:
-        """Return `copy` of the buffers."""
-        return copy(
-            self.source, memory[self.source_memory], self.at,
-            self.target, memory[self.target_memory], self.to, self.size, self.kept,
-        )  # fmt: skip
 
 
 class Parts:

@@ -134,7 +134,10 @@ class MeshLaunch:
                 if exchange.target_memory not in memory:
                     target = self.device.devices[exchange.target]
                     memory[exchange.target_memory] = target.alloc(exchange.target_bytes, label="received")
-            self.device.transport.run([exchange.of(memory, DeviceCopy) for exchange in exchanges])
+            pairs = [(x, memory[x.source_memory], memory[x.target_memory]) for x in exchanges]
+            self.device.transport.run(
+                [DeviceCopy(x.source, a, x.at, x.target, b, x.to, x.size, x.kept) for x, a, b in pairs]
+            )
             for number in dead:
                 del memory[number]
         for n, out in steps.outputs.items():

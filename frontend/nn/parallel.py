@@ -20,6 +20,8 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from frontend.autograd.grad_modes import is_grad_enabled
 from frontend.device import Device
 from frontend.distributed.ranks.collectives import broadcast
@@ -131,16 +133,15 @@ class DistributedDataParallel(Module):
         Raises `ProcessGroupError`; `UsageError` on all ranks for a parameter without a gradient on one of
         them, unless such are expected.
         """
-        import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
-
         trained, given = self._trained(), {id(t) for t in changed}
         if self._paused or not any(id(p) in given for p in trained):
             return
         made, sent = self.process_group, trained
         if self._some:
             uses = np.array([id(p) in given for p in trained], "i4")
-            made.count()
-            request = made.world.Iallreduce(made.mpi.IN_PLACE, uses, made.mpi.SUM)
+            request = made.counted(f"all_reduce of the uses of {len(trained)} parameters").Iallreduce(
+                made.mpi.IN_PLACE, uses, made.mpi.SUM
+            )
             made.until(request, "all_reduce of uses", made.calls)
             sent = [p for p, count in zip(trained, uses, strict=True) if count]
         realize_many([p.grad for p in sent if p.grad is not None])
@@ -195,14 +196,13 @@ def _sent(made: ProcessGroup, bucket: list[Tensor], given: set[int]) -> tuple[li
 
     After the gradients the array has for each how many ranks have it.
     """
-    import numpy as np  # noqa: PLC0415 - as above
-
     wide = "float64" if bucket[0].dtype.name == "float64" else "float32"
     rows = [np.zeros(p.numel()) if p.grad is None else p.grad.numpy().reshape(-1) for p in bucket]
     rows.append(np.array([id(p) in given for p in bucket]))
     data = np.concatenate([row.astype(wide) for row in rows])
-    made.count()
-    request = made.world.Iallreduce(made.mpi.IN_PLACE, data, made.mpi.SUM)
+    request = made.counted(
+        f"all_reduce of the gradients of {len(bucket)} parameters, {data.size} {data.dtype}"
+    ).Iallreduce(made.mpi.IN_PLACE, data, made.mpi.SUM)
     return bucket, data, Work(made, request, "all_reduce of gradients", lambda: None)
 
 

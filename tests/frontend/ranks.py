@@ -49,16 +49,10 @@ def collectives(rank: int, size: int) -> None:
                 for r in range(size)
             ]
             given = [Tensor(p).cast(dtype) for p in parts]
-            for op, of in (
-                (dist.ReduceOp.SUM, np.add),
-                (dist.ReduceOp.MAX, np.maximum),
-                (dist.ReduceOp.MIN, np.minimum),
-            ):
-                x = given[rank].clone()
-                dist.all_reduce(x, op)
-                np.testing.assert_array_equal(
-                    x.float().numpy(), of.reduce(parts).astype(parts[0].dtype).astype("float32")
-                )
+            for op, of in (("SUM", np.add), ("MAX", np.maximum), ("MIN", np.minimum)):
+                x, want = given[rank].clone(), of.reduce(parts).astype(parts[0].dtype)
+                dist.all_reduce(x, dist.ReduceOp[op])
+                np.testing.assert_array_equal(x.float().numpy(), want.astype("float32"))
             gathered = [Tensor.zeros(n).cast(dtype) for _ in range(size)]
             dist.all_gather(gathered, given[rank])
             for t, p in zip(gathered, parts, strict=True):
@@ -71,20 +65,9 @@ def collectives(rank: int, size: int) -> None:
     assert work is not None
     work.wait()
     assert mean.item() == (size - 1) / 2
-    row, out = Tensor(np.arange(size * 2.0) + 100 * rank), Tensor(np.zeros(size * 2))
-    dist.all_to_all_single(out, row)
-    assert out.tolist() == [100.0 * r + 2 * rank + i for r in range(size) for i in (0, 1)]
-    mine = Tensor(np.zeros(2))
+    row, mine = Tensor(np.arange(size * 2.0) + 100 * rank), Tensor(np.zeros(2))
     dist.reduce_scatter_tensor(mine, row)
     assert mine.tolist() == [size * (2.0 * rank + i) + 50 * size * (size - 1) for i in (0, 1)]
-    if rank == 0:
-        dist.send(row, 1)
-    if rank == 1:
-        dist.recv(out, 0)
-        assert out.tolist() == list(np.arange(size * 2.0))
-    found: list[Any] = []
-    dist.all_gather_object(found, {"rank": rank})
-    assert found == [{"rank": r} for r in range(size)]
 
 
 def unused(rank: int) -> None:
@@ -100,6 +83,19 @@ def unused(rank: int) -> None:
             call()
 
 
+def differing(rank: int) -> None:
+    """Expect an error on all ranks, and no numbers, where they give other sizes, dtypes or operations."""
+    op, t = (dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM), Tensor.ones(4 + rank)
+    for call in (
+        lambda: dist.all_reduce(t),
+        lambda: dist.all_reduce(t[:4].cast("float64" if rank else "int64")),
+        lambda: dist.all_reduce(t[:4], op, async_op=True).wait(),
+        lambda: dist.all_gather([t.clone() for _ in range(dist.get_world_size())], t),
+    ):
+        with pytest.raises(processes.ProcessGroupError, match=r"this rank called all_.*, rank \d all_"):
+            call()
+
+
 def main() -> None:
     """Compare training and collectives with one process; then commit the fault."""
     want = trained(0, 1, parallel=False)
@@ -109,6 +105,7 @@ def main() -> None:
         np.testing.assert_allclose(got, p, rtol=1e-10, atol=1e-10)
     collectives(rank, size)
     unused(rank)
+    differing(rank)
     dist.barrier()
     if rank == size - 1:
         match sys.argv[1]:

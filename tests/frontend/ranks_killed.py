@@ -34,18 +34,18 @@ def main() -> None:
     rank, size, seen = dist.get_rank(), dist.get_world_size(), 0
     sys.stderr = (folder / f"rank {rank}").open("w", encoding="utf-8")
 
-    def counted(fn: Callable[..., None]) -> Callable[..., None]:
-        def call(*args: Any) -> None:
+    def counted(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
             nonlocal seen
             seen += 1
             if rank == victim and seen == moment:
                 os.kill(os.getpid(), signal.SIGKILL)
-            fn(*args)
+            return fn(*args)
 
         return call
 
     group: Any = processes.joined()
-    group.count, group.until = counted(group.count), counted(group.until)
+    group.counted, group.until = counted(group.counted), counted(group.until)
     Tensor.manual_seed(7)
     net = nn.Sequential(nn.Linear(12, 9), nn.Tanh(), nn.Linear(9, 5)).double()
     adam = optim.Adam(net.parameters(), lr=1e-2)

@@ -118,6 +118,8 @@ def messages(torch: Any, dist: Any, rank: int, size: int) -> Any:
     t, u = torch.full((3,), float(rank)), torch.zeros(3)
     to, of = (rank + 1) % size, (rank - 1) % size
     works = dist.batch_isend_irecv([dist.P2POp(dist.isend, t, to), dist.P2POp(dist.irecv, u, of)])
+    while not all(work.is_completed() for work in works):
+        pass
     for work in works:
         work.wait()
     v = torch.zeros(1)

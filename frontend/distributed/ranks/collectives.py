@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from compiler.dtype import dtypes
 from frontend.arguments import checks
@@ -25,9 +27,6 @@ from frontend.evaluation.history import readable
 from frontend.evaluation.storage import CODES, allocated, read, stored
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Group = ProcessGroup | None
 
@@ -56,21 +55,15 @@ def _numbers(t: Tensor) -> np.ndarray[Any, Any]:
     return found.astype("float32") if found.dtype.kind == "f" and found.dtype.itemsize < 4 else found
 
 
-def _raw(t: Tensor) -> np.ndarray[Any, Any]:
-    import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
+def _kind(t: Tensor) -> str:
+    return f"{t.numel()} {t.dtype.name}"
 
+
+def _raw(t: Tensor) -> np.ndarray[Any, Any]:
     return np.frombuffer(bytearray(t.detach().tobytes()), "u1")
 
 
-def _empty(size: int) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
-
-    return np.empty(size, "u1")
-
-
 def _joined(rows: Sequence[Any]) -> Any:
-    import numpy as np  # noqa: PLC0415 - as above
-
     return np.concatenate([row.reshape(-1) for row in rows])
 
 
@@ -80,8 +73,6 @@ def _in_place(t: Tensor, *, copy: bool) -> tuple[Any, Any, Tensor] | None:
     The first is the memory of `t` itself, or with `copy` a copy of it. None where MPI does not take the
     elements as they lie: on other devices, of bools and of 16-bit floats, and where there are none.
     """
-    import numpy as np  # noqa: PLC0415 - as above
-
     e, leaf = readable(t.detach())
     kind = e.device.partition(":")[0], "," in e.device, e.dtype.name in CODES
     if kind != ("cpu", False, True) or e.dtype in {dtypes.bool, dtypes.float16} or 0 in e.shape:
@@ -181,13 +172,13 @@ def all_reduce(
         return None
     how = _operation(made, op, tensor, "all_reduce")
     memory = _in_place(tensor, copy=flag(async_op, "all_reduce, async_op"))
-    made.count()
+    world = made.counted(f"all_reduce of {_kind(tensor)}, {op.name}")
     if memory is not None:
         given, data, value = memory
-        request = made.world.Iallreduce(given, data, how)
+        request = world.Iallreduce(given, data, how)
     else:
         data = _numbers(tensor)
-        request = made.world.Iallreduce(made.mpi.IN_PLACE, data, how)
+        request = world.Iallreduce(made.mpi.IN_PLACE, data, how)
 
     def finish() -> None:
         _averaged(made, op, data)
@@ -210,8 +201,8 @@ def reduce(  # noqa: PLR0917 - the field's signature
     how, root = _operation(made, op, tensor, "reduce"), made.rank_of(dst, "reduce, dst", group_dst)
     given = _numbers(tensor)
     found = given.copy() if made.rank == root else None
-    made.count()
-    request = made.world.Ireduce(given, found, how, root)
+    world = made.counted(f"reduce of {_kind(tensor)}, {op.name}, to rank {made.ranks[root]}")
+    request = world.Ireduce(given, found, how, root)
     finish = (lambda: None) if found is None else (lambda: _store(tensor, _averaged(made, op, found)))
     return _begin(made, "reduce", request, finish, async_op)
 
@@ -226,9 +217,8 @@ def broadcast(
         return None
     _agrees("broadcast", tensor.numel(), tensor, tensor)
     root = made.rank_of(src, "broadcast, src", group_src)
-    data = _raw(tensor) if made.rank == root else _empty(tensor.nbytes)
-    made.count()
-    request = made.world.Ibcast(data, root)
+    data = _raw(tensor) if made.rank == root else np.empty(tensor.nbytes, "u1")
+    request = made.counted(f"broadcast of {_kind(tensor)} from rank {made.ranks[root]}").Ibcast(data, root)
     return _begin(made, "broadcast", request, lambda: _store_bytes(tensor, data), async_op)
 
 
@@ -257,9 +247,8 @@ def all_gather_into_tensor(
 
 def _gathered(made: ProcessGroup, name: str, outs: list[Tensor], t: Tensor, async_op: bool) -> Work | None:  # noqa: FBT001 - as above
     data = _raw(t)
-    found = _empty(made.size * data.size)
-    made.count()
-    request = made.world.Iallgather(data, found)
+    found = np.empty(made.size * data.size, "u1")
+    request = made.counted(f"{name} of {_kind(t)}").Iallgather(data, found)
     return _begin(made, name, request, lambda: _store_each(outs, found), async_op)
 
 
@@ -273,9 +262,8 @@ def gather(  # noqa: PLR0917 - as above
         return None
     root = made.rank_of(0 if dst is None and group_dst is None else dst, "gather, dst", group_dst)
     outs = _listed_at(made, "gather", root, tensor, gather_list)
-    data, found = _raw(tensor), _empty(made.size * tensor.nbytes) if made.rank == root else None
-    made.count()
-    request = made.world.Igather(data, found, root)
+    data, found = _raw(tensor), np.empty(made.size * tensor.nbytes, "u1") if made.rank == root else None
+    request = made.counted(f"gather of {_kind(tensor)} to rank {made.ranks[root]}").Igather(data, found, root)
     return _begin(made, "gather", request, lambda: _store_each(outs, found), async_op)
 
 
@@ -290,9 +278,9 @@ def scatter(  # noqa: PLR0917 - as above
     root = made.rank_of(0 if src is None and group_src is None else src, "scatter, src", group_src)
     given = _listed_at(made, "scatter", root, tensor, scatter_list)
     data = _joined([_raw(t) for t in given]) if given else None
-    found = _empty(tensor.nbytes)
-    made.count()
-    request = made.world.Iscatter(data, found, root)
+    found = np.empty(tensor.nbytes, "u1")
+    world = made.counted(f"scatter of {_kind(tensor)} from rank {made.ranks[root]}")
+    request = world.Iscatter(data, found, root)
     return _begin(made, "scatter", request, lambda: _store_bytes(tensor, found), async_op)
 
 
@@ -332,8 +320,7 @@ def _scattered(  # noqa: PLR0917 - internal
 ) -> Work | None:  # fmt: skip
     how, data = _operation(made, op, out, name), _joined([_numbers(t) for t in given])
     found = data[: out.numel()].copy()
-    made.count()
-    request = made.world.Ireduce_scatter_block(data, found, how)
+    request = made.counted(f"{name} of {_kind(out)}, {op.name}").Ireduce_scatter_block(data, found, how)
     return _begin(made, name, request, lambda: _store(out, _averaged(made, op, found)), async_op)
 
 
@@ -387,9 +374,8 @@ def all_to_all_single(  # noqa: PLR0917 - the field's signature
 def _exchanged(  # noqa: PLR0917 - internal
     made: ProcessGroup, name: str, data: Any, sizes: list[list[int]], outs: list[Tensor], async_op: bool  # noqa: FBT001 - as above
 ) -> Work | None:  # fmt: skip
-    found = _empty(sum(sizes[1]))
-    made.count()
-    request = made.world.Ialltoallv([data, sizes[0]], [found, sizes[1]])
+    found = np.empty(sum(sizes[1]), "u1")
+    request = made.counted(f"{name} of {outs[0].dtype.name}").Ialltoallv([data, sizes[0]], [found, sizes[1]])
     return _begin(made, name, request, lambda: _store_each(outs, found), async_op)
 
 
@@ -414,7 +400,7 @@ def irecv(
         return None
     _agrees("recv", tensor.numel(), tensor, tensor)
     given = src is not None or group_src is not None
-    data, root = _empty(tensor.nbytes), made.mpi.ANY_SOURCE
+    data, root = np.empty(tensor.nbytes, "u1"), made.mpi.ANY_SOURCE
     root = made.rank_of(src, "recv, src", group_src) if given else root
 
     def finish() -> None:
@@ -471,5 +457,4 @@ def barrier(group: Group = None, async_op: bool = False, device_ids: Any = None)
     made = joined(group)
     if made.rank < 0:
         return None
-    made.count()
-    return _begin(made, "barrier", made.world.Ibarrier(), lambda: None, async_op)
+    return _begin(made, "barrier", made.counted("barrier").Ibarrier(), lambda: None, async_op)

@@ -11,21 +11,20 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
+
 from frontend.distributed.ranks.processes import ProcessGroup, joined
 from hcq.errors import UsageError
 
 Group = ProcessGroup | None
 
 
-def _gathered(made: ProcessGroup, value: Any) -> list[Any]:
-    import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
-
+def _gathered(made: ProcessGroup, name: str, value: Any) -> list[Any]:
     data = np.frombuffer(pickle.dumps(value), "u1")
     sizes = np.empty(made.size, "i8")
-    made.count()
-    made.until(made.world.Iallgather(np.array([data.size]), sizes), "all_gather_object", made.calls)
+    made.until(made.counted(name).Iallgather(np.array([data.size]), sizes), name, made.calls)
     found = np.empty(int(sizes.sum()), "u1")
-    made.until(made.world.Iallgatherv(data, [found, sizes.tolist()]), "all_gather_object", made.calls)
+    made.until(made.world.Iallgatherv(data, [found, sizes.tolist()]), name, made.calls)
     ends = np.cumsum(sizes)
     return [pickle.loads(found[e - n : e].tobytes()) for e, n in zip(ends, sizes, strict=True)]  # noqa: S301 - of the same program
 
@@ -38,7 +37,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Group = None) -> 
     """Store the objects of all ranks into a list."""
     made = joined(group)
     if made.rank >= 0:
-        object_list[:] = _gathered(made, obj)
+        object_list[:] = _gathered(made, "all_gather_object", obj)
 
 
 def gather_object(
@@ -52,7 +51,7 @@ def gather_object(
     here = made.rank == _root(made, dst, "gather_object, dst", group_dst)
     if here and object_gather_list is None:
         raise UsageError(f"gather_object: rank {made.ranks[made.rank]} gives the list, saw None")
-    found = _gathered(made, obj)
+    found = _gathered(made, "gather_object", obj)
     if here and object_gather_list is not None:
         object_gather_list[:] = found
 
@@ -66,7 +65,8 @@ def broadcast_object_list(
     if made.rank < 0:
         return
     root = _root(made, src, "broadcast_object_list, src", group_src)
-    found = _gathered(made, list(object_list) if made.rank == root else None)[root]
+    given = list(object_list) if made.rank == root else None
+    found = _gathered(made, f"broadcast_object_list from rank {made.ranks[root]}", given)[root]
     if len(found) != len(object_list):
         raise UsageError(
             f"broadcast_object_list: wanted {len(found)} objects as on rank {root}, saw {len(object_list)}"
@@ -83,7 +83,8 @@ def scatter_object_list(
     if made.rank < 0:
         return
     root = _root(made, src, "scatter_object_list, src", group_src)
+    name = f"scatter_object_list from rank {made.ranks[root]}"
     given = scatter_object_input_list if made.rank == root else None
     if not scatter_object_output_list or (made.rank == root and len(given or ()) != made.size):
         raise UsageError(f"scatter_object_list: wanted {made.size} objects, and a list for one, saw {given}")
-    scatter_object_output_list[0] = _gathered(made, given)[root][made.rank]
+    scatter_object_output_list[0] = _gathered(made, name, given)[root][made.rank]

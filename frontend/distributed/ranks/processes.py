@@ -4,8 +4,9 @@
 `hcq[mpi]`). Every collective is called by all ranks of its group in the same order.
 
 A collective that does not complete within the group's time limit raises `ProcessGroupError`, which names the
-ranks that have not called it, and those that have ended. An exception that ends the program of one rank ends
-those of all others. Arguments of other classes raise `UsageTypeError`.
+ranks that have not called it, and those that have ended. So does a rank of the same machine that called
+another, or with another size or dtype. An exception that ends the program of one rank ends those of all
+others. Arguments of other classes raise `UsageTypeError`.
 
     import frontend.distributed as dist
 
@@ -27,6 +28,8 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any, Final
 
+import numpy as np
+
 from frontend.arguments.checks import whole
 from hcq.errors import HcqError, UnsupportedError, UsageError, UsageTypeError
 
@@ -43,10 +46,14 @@ _PID: Final = 0
 _CALLS: Final = 1
 _LEFT: Final = 1 << 62
 """Number of process of a rank that ends because others did."""
+_HEAD: Final = 16
+"""Bytes of the two numbers above, before the records of the last calls."""
+_RECORD: Final = 96
+_RECORDS: Final = 64
 
 
 class ProcessGroupError(HcqError):
-    """A collective ended without a result: a rank is gone, or did not call it within the time limit.
+    """A collective ended without a result: a rank is gone, called another, or none within the time limit.
 
     `ranks` are the ranks at fault, as far as they are known.
     """
@@ -61,13 +68,13 @@ class Work:
 
     def __init__(self, group: ProcessGroup, request: Any, name: str, finish: Callable[[], Any]) -> None:
         self._group, self._request, self._name, self._finish = group, request, name, finish
-        self._number = group.calls
+        self._number = group.calls if name not in {"send", "recv"} else 0  # those are not counted
         self._status = group.mpi.Status()
         self._done = False
 
     def is_completed(self) -> bool:
         """Return whether `wait` would return at once."""
-        return self._done or bool(self._request.Test(self._status))
+        return self._done or bool(self._request.Get_status())  # `Test` would forget what was received
 
     def wait(self, timeout: float | timedelta | None = None) -> bool:
         """Wait until the tensor has its new value; return True.
@@ -103,8 +110,6 @@ class ProcessGroup:
         self, mpi: Any, timeout_s: float, communicator: Any, ranks: Sequence[int],
         every: ProcessGroup | None = None,
     ) -> None:  # fmt: skip
-        import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
-
         self.mpi, self.timeout_s = mpi, timeout_s
         self.world, self.ranks = communicator, tuple(ranks)
         """MPI's communicator, and for each rank of it the rank among all processes."""
@@ -116,10 +121,11 @@ class ProcessGroup:
             return
         self.rank, self.size = self.world.Get_rank(), self.world.Get_size()
         node = self.world.Split_type(mpi.COMM_TYPE_SHARED)
-        window = mpi.Win.Allocate_shared(16, 8, comm=node)
+        window = mpi.Win.Allocate_shared(_HEAD + _RECORD * _RECORDS, 8, comm=node)
         ranks = self.world.group.Translate_ranks(None, node.group)
         near = {r: n for r, n in enumerate(ranks) if n != mpi.UNDEFINED}
-        self.near = {r: np.frombuffer(window.Shared_query(n)[0], "u8", 2) for r, n in near.items()}
+        self._memory = {r: window.Shared_query(n)[0] for r, n in near.items()}
+        self.near = {r: np.frombuffer(memory, "u8", 2) for r, memory in self._memory.items()}
         """Rank on this machine -> (number of its process, number of its calls), in memory that all share.
 
         Numbers of processes are those of the group of all.
@@ -143,30 +149,64 @@ class ProcessGroup:
             raise UsageError(f"{what}: wanted a rank of {_listed(self.ranks)}, saw {number}")
         return self.ranks.index(number)
 
-    def count(self) -> None:
-        """Count a call of this rank, for the errors of the others."""
+    def counted(self, call: str) -> Any:
+        """Count a call of this rank, record what must be equal on all ranks; return the communicator."""
         self.calls += 1
+        own, at = self._memory[self.rank], self._record(self.calls)
+        own[at : at + 8] = bytes(8)  # no number, while the text changes
+        own[at + 8 : at + _RECORD] = call.encode()[: _RECORD - 8].ljust(_RECORD - 8)
+        own[at : at + 8] = self.calls.to_bytes(8, sys.byteorder)
         self.near[self.rank][_CALLS] = self.calls
+        return self.world
+
+    @staticmethod
+    def _record(number: int) -> int:
+        return _HEAD + number % _RECORDS * _RECORD
+
+    def _compare(self, number: int) -> None:
+        """Raise `ProcessGroupError` if a rank of this machine made another call of this number."""
+        at, start = self._record(number), number.to_bytes(8, sys.byteorder)
+        found = {r: bytes(memory[at : at + _RECORD]) for r, memory in self._memory.items()}
+        own = found[self.rank]
+        others = [r for r, one in found.items() if number and one != own and one[:8] == own[:8] == start]
+        if others and bytes(self._memory[others[0]][at : at + 8]) == start:
+            mine, theirs = (found[r][8:].decode(errors="replace").strip() for r in (self.rank, others[0]))
+            raise ProcessGroupError(
+                f"collective {number} of rank {self._every.rank} of {self._every.size}: this rank called "
+                f"{mine}, {self._named(others[:1])} {theirs}\nhint: all ranks of a group make the same calls "
+                "in the same order, with tensors of one size and dtype",
+                [self.ranks[r] for r in others],
+            )
+
+    def _complete(self, request: Any, name: str, number: int, status: Any) -> bool:
+        try:
+            return bool(request.Test(status))
+        except self.mpi.Exception as error:
+            self._compare(number)
+            raise ProcessGroupError(f"{name}, collective {number}: MPI failed: {error}") from None
 
     def until(self, request: Any, name: str, number: int, status: Any = None, limit_s: float = 0.0) -> None:
-        """Wait for a request of MPI. Raises `ProcessGroupError` after the limit, or when a rank ended.
+        """Wait for a request of MPI. A limit of 0 is that of the group.
 
-        A limit of 0 is that of the group.
+        Raises `ProcessGroupError` after the limit, when a rank ended, and when one made another call.
         """
         start = look = time.monotonic()
-        while not request.Test(status):
+        while not self._complete(request, name, number, status):
             now = time.monotonic()
             if now - start > _SPIN_S:
                 time.sleep(min(1e-3, (now - start) / 10))
             if now - look > _LOOK_S:
                 look = now
+                self._compare(number)
                 self._check(name, number, now - start, limit_s or self.timeout_s)
+        self._compare(number)
 
     def _check(self, name: str, number: int, waited_s: float, limit_s: float) -> None:
         pids = {r: int(self._every.near[self.ranks[r]][_PID]) for r in self.near}
         ended = [r for r, pid in pids.items() if not _alive(pid)]
         gone = [r for r in ended if pids[r] != _LEFT] or ended
-        what = f"{name}, collective {number} of rank {self._every.rank} of {self._every.size}"
+        what = f"{name}, collective {number}" if number else name
+        what += f" of rank {self._every.rank} of {self._every.size}"
         if gone:
             called = all(int(self.near[r][_CALLS]) >= number for r in gone)
             when = "before it was complete" if called else "without calling it"
@@ -180,7 +220,7 @@ class ProcessGroup:
             seen = (
                 f"{self._named(late)} did not call it"
                 if late
-                else "a rank on another machine did not call it"
+                else f"{'a rank on another machine' if number else 'the other rank'} did not call it"
             )
             raise ProcessGroupError(
                 f"{what}: not complete after {waited_s:.1f} s; {seen}\n"
@@ -311,8 +351,8 @@ def new_group(
     numbers = sorted(range(every.size) if ranks is None else [every.rank_of(r, "new_group") for r in ranks])
     if not numbers or len(set(numbers)) < len(numbers):
         raise UsageError(f"new_group, ranks: wanted some ranks, each once, saw {numbers}")
-    every.count()
-    every.until(every.world.Ibarrier(), "new_group", every.calls)
+    request = every.counted(f"new_group of {len(numbers)} ranks: {_listed(numbers)}").Ibarrier()
+    every.until(request, "new_group", every.calls)
     inside = every.rank in numbers
     made = every.world.Split(0 if inside else every.mpi.UNDEFINED, every.rank)
     limit = every.timeout_s if timeout is None else seconds_of(timeout)
@@ -326,8 +366,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """
     if _group and group in {None, _group[0]}:
         every = _group[0]
-        every.count()
-        every.until(every.world.Ibarrier(), "destroy_process_group", every.calls)
+        every.until(every.counted("destroy_process_group").Ibarrier(), "destroy_process_group", every.calls)
         _group.clear()
 
 
