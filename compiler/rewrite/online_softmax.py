@@ -391,11 +391,11 @@ def _quotient(top: UOp, node: UOp, load: UOp, weights: _Weights) -> tuple[UOp, U
         rounded = uop(Ops.CAST, cast.dtype, (rounded,))
     factors = tuple([rounded if f is load else f for f in node.src[0].src])
     value = uop(Ops.REDUCE, node.dtype, (uop(Ops.MUL, node.src[0].dtype, factors),), node.arg)
-    found = uop(Ops.MUL, _F32, (value, uop(Ops.DIV, _F32, (const(1.0, _F32), total))))
-    if weights.seen:
+    scale = uop(Ops.DIV, _F32, (const(1.0, _F32), total))
+    if weights.seen:  # the exponentials of a row without a key are 0
         none = uop(Ops.EQ, dtypes.bool, (largest, const(-math.inf, _F32)))
-        found = uop(Ops.WHERE, _F32, (none, const(0.0, _F32), found))
-    return found, total, value
+        scale = uop(Ops.WHERE, _F32, (none, const(1.0, _F32), scale))
+    return uop(Ops.MUL, _F32, (value, scale)), total, value
 
 
 def _sink(*stores: UOp) -> UOp:

@@ -155,9 +155,11 @@ def check_plans(ast: UOp, arch: str, *, every: int) -> None:
 
 
 def with_ones(arch: str, mask: np.ndarray, d: int) -> np.ndarray:
-    """Return the attention of float16 ones of `d` a row under an added mask of all scores."""
+    """Return the attention of float16 ones of `d` a row, but an infinite value, under an added mask."""
     rows = (mask.shape[0], mask.shape[1], mask.shape[1])
     q, k, v = (Tensor.ones(1, 1, n, d, device=DEVICES[arch]).cast("float16").realize() for n in rows)
+    v[0, 0, 3, 7] = math.inf
+    v.realize()
     given = Tensor(mask, device=DEVICES[arch]).cast("float16").realize()
     return q.scaled_dot_product_attention(k, v, given).cast("float32").numpy()[0, 0]
 
@@ -197,11 +199,13 @@ def test_values_of_every_small_size(arch, n) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("gfx1201", marks=pytest.mark.landing)])
 def test_rows_with_nan_or_infinite_scores_are_nan_as_in_pytorch(arch) -> None:
+    """A row without a key is 0, and NaN where a value is infinite."""
     mask = np.zeros((40, 70), np.float32)
     mask[4, 66], mask[5, 2], mask[6], mask[9] = np.nan, np.inf, -np.inf, -np.inf
     mask[6, 69] = np.nan
     wanted = np.ones((40, 64), np.float32)
-    wanted[[4, 5, 6]], wanted[9] = np.nan, 0
+    wanted[:, 7], wanted[[4, 5, 6]], wanted[9] = np.inf, np.nan, 0
+    wanted[9, 7] = np.nan
     np.testing.assert_allclose(with_ones(arch, mask, 64), wanted, rtol=1e-3)
 
 

@@ -58,7 +58,8 @@ def test_parts_with_infinite_scores_are_nan_as_in_pytorch() -> None:
     mask = np.zeros((5, 600), np.float32)
     mask[0, 599], mask[1, 2], mask[2], mask[3, :599] = np.nan, np.inf, -np.inf, -np.inf
     wanted = np.ones((5, 16), np.float32)
-    wanted[:2], wanted[2] = np.nan, 0
+    wanted[:, 7], wanted[:2], wanted[2] = np.inf, np.nan, 0
+    wanted[2:4, 7] = np.nan  # weights of 0 and an infinite value
     np.testing.assert_allclose(with_ones("sm_80", mask, 16), wanted, rtol=1e-3)
 
 
