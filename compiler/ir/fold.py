@@ -59,15 +59,15 @@ def number(index: UOp, dtype: DType) -> UOp:
     return uop(Ops.IVALUE, dtype, (index,))
 
 
-def index_of(value: UOp) -> UOp:
-    """Return an integer value as an index: a coordinate as index arithmetic, any other value as INDEXOF."""
+def index_of(value: UOp, low: int = -(1 << 63), high: int = 1 << 64) -> UOp:
+    """Return an integer value between bounds as an index: a coordinate as arithmetic, others as INDEXOF."""
     if value.op is Ops.CONST:
         return symbolic.const(int(value.arg))
     if value.op is Ops.IVALUE:
         return value.src[0]
     if value.op is Ops.CAST and _holds(value.dtype, value.src[0]):
-        return index_of(value.src[0])
-    return uop(Ops.INDEXOF, dtypes.index, (value,), (value.vmin, value.vmax))
+        return index_of(value.src[0], low, high)
+    return uop(Ops.INDEXOF, dtypes.index, (value,), (max(low, value.vmin), min(high, value.vmax)))
 
 
 def _holds(dtype: DType, x: UOp) -> bool:

@@ -109,8 +109,7 @@ class _Lowering:
 
     def _needs(self, entry: Evaluation) -> list[Evaluation]:
         found = [] if entry.loaded else [s for s, _ in entry.src]
-        computed = self.kernel.computed
-        if computed:
+        if computed := self.kernel.computed:
             padding = [mask for _, mask in entry.src]
             atoms = symbolic.atoms_of((*entry.index, entry.mask, *padding))
             found += [computed[a][0] for a in atoms if a.op is Ops.INDEXOF]
@@ -174,7 +173,8 @@ class _Lowering:
             if entry.value is None:
                 entry.value = self._value(entry)
             for atom, mask in atoms.get(entry, ()):
-                self.env[atom] = fold.index_of(masked(entry.value, self._final(mask), self.known))
+                value = masked(entry.value, self._final(mask), self.known)  # 0 outside the mask
+                self.env[atom] = fold.index_of(value, min(atom.vmin, 0), max(atom.vmax, 0))
         stores = []
         for ref, at, entry in self.stores:
             assert entry.value is not None

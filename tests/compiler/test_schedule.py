@@ -154,6 +154,14 @@ def test_work_is_divided_into_kernels(name: str) -> None:
         assert [{op: count(one, op) for op in ops} for one, ops in zip(items, wanted, strict=True)] == wanted
 
 
+def test_an_index_that_is_stored_keeps_its_bounds():
+    """Its users read without a mask, because it is less than their rows."""
+    rows, place = p(0, 17, 8), g.iota((90,), 0)
+    at = g.binary(Ops.MOD, mul(place, scalar_like(7, place)), scalar_like(17, place))
+    parts = [g.gather(rows, g.shrink(at, [(n, n + 15)]), 0) for n in (0, 30)]
+    assert len(scheduled(total(parts[0], 0), total(parts[1], 1), limits=FusionLimits(places=1))) == 3
+
+
 def test_a_contiguous_kernel_has_one_range() -> None:
     (item,) = scheduled(add(p(0, 4, 5, 6), p(1, 4, 5, 6)))
     assert [n.arg for n in postorder((item.ast,)) if n.op is Ops.RANGE] == [(0, 120)]

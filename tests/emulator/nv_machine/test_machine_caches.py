@@ -14,11 +14,7 @@ from emulator.ir.library import Sanitizers
 from emulator.nv.engines.caches import through_l1
 from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, method, sem, wait_word
-from tests.emulator.nv_machine.launching import (
-    CALL,
-    cubin,
-    upload,
-)
+from tests.emulator.nv_machine.launching import CALL, cubin, upload
 from tests.emulator.nv_machine.rig import Rig
 
 FETCH = """

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from drivers.nv.layouts.dma import (
-    DataTransferType,
-    DmaMethod,
-    DmaReduction,
-    RemapSource,
-)
+from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaReduction, RemapSource
 from drivers.nv.layouts.fault import RcCode
 from emulator.nv.machine import FindingKind
 from tests.emulator.nv_machine.client import Client, Memory, Ring, method, sem, wait_word

@@ -9,13 +9,7 @@ import pytest
 
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.compute import ReportSemaphoreD, ReportSemaphoreExecute
-from drivers.nv.layouts.dma import (
-    DataTransferType,
-    DmaMethod,
-    DmaReduction,
-    DmaSemaphoreType,
-    RemapSource,
-)
+from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaReduction, DmaSemaphoreType, RemapSource
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import GpfifoControl, GpfifoEntry, GpfifoOpcode
 from drivers.nv.layouts.host import HostMethod, MemOperation, SemExecute, SemOperation, SemReduction
