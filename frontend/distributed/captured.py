@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -58,6 +59,8 @@ class MeshNode:
     kernels: list[KernelLaunch] = field(default_factory=list)
     copies: list[Copied] = field(default_factory=list)
     sources: frozenset[int] = frozenset()
+    exchange: tuple[int, int] | None = None
+    """(launch, level) that copies of several devices have in common: they wait for no other of them."""
 
     def touches(self) -> Iterable[tuple[Hashable, int, bool]]:
         """Yield (memory, bytes from its start, whether it is written)."""
@@ -67,6 +70,11 @@ class MeshNode:
         for copy in self.copies:
             yield copy.read, copy.at + copy.size, False
             yield copy.written, copy.to + copy.size, True
+
+
+def _together(nodes: Iterable[MeshNode]) -> list[list[MeshNode]]:
+    """Return the nodes of each exchange as one list, and each other node alone."""
+    return [list(found) for _, found in groupby(nodes, lambda node: node.exchange or id(node))]
 
 
 class NodeList:
@@ -131,7 +139,7 @@ class NodeList:
                     for x in group
                 ]  # fmt: skip
                 sources = frozenset([x.source for x in group])
-                self.nodes.append(MeshNode(target, copies=made, sources=sources))
+                self.nodes.append(MeshNode(target, [], made, sources, (number, level)))
 
     def _kernels(self, one: DeviceLaunch, names: dict[int, Hashable], at: tuple[int, int]) -> None:
         reads = [names.setdefault(m, (at[0], m, "made")) for m in one.reads]
@@ -213,8 +221,10 @@ class MeshGraph:
         self._foreign = [ForeignReads() for _ in mesh.devices]
         """For each device the reads of its memory by others' nodes."""
         self._find_memory(found.nodes, params, fixed)
-        for node in found.nodes:
-            self._add(node)
+        for nodes in _together(found.nodes):
+            before = {source: self._since(source) for node in nodes for source in sorted(node.sources)}
+            for node in nodes:
+                self._add(node, before)
         for d, reads in enumerate(self._foreign):
             if (after := reads.all()) or d in self._incoming or not self._graph.nodes:
                 self._node(d, mesh.devices[d].queue.record(label="end"), after)
@@ -267,11 +277,14 @@ class MeshGraph:
         for name, spread in fixed.items():
             self._memory |= {(name, d): part for d, part in enumerate(spread.parts)}
         units, none = list[KernelLaunch](), (1, 1, 1)
-        for node in nodes:
-            units += node.kernels
-            for c in node.copies:
-                sizes_of = c.to + c.size, c.at + c.size
-                units.append(KernelLaunch(None, none, none, (c.written, c.read), sizes_of, (0,)))
+        for together in _together(nodes):
+            units += [kernel for node in together for kernel in node.kernels]
+            if copies := [
+                copy for node in together for copy in node.copies
+            ]:  # none overwrites what one reads
+                keys = tuple([key for c in copies for key in (c.written, c.read)])
+                ends = tuple([end for c in copies for end in (c.to + c.size, c.at + c.size)])
+                units.append(KernelLaunch(None, none, none, keys, ends, ()))
         lives = lives_of(units, set(self._memory))
         for d, device in enumerate(devices):
             own = {key: life for key, life in lives.items() if home[key] == d}
@@ -297,7 +310,8 @@ class MeshGraph:
             self._node(device, self._mesh.devices[device].queue.record(label="begin"), [])
         return [self._last[device], *self._incoming.get(device, [])]
 
-    def _add(self, node: MeshNode) -> None:
+    def _add(self, node: MeshNode, before: Mapping[int, list[GraphNode]]) -> None:
+        """Add a node; copies wait for what is `before` them on the devices of their sources."""
         written = [key for key, _, writes in node.touches() if writes]
         foreign = self._foreign[node.device]
         after = [other for key in written for other in foreign.overwritten(key, self._places.get(key))]
@@ -315,7 +329,7 @@ class MeshGraph:
             )
         for source in sorted(node.sources):
             if source != node.device or queue is not device.queue:
-                after += self._since(source)
+                after += before[source]
         if queue is device.queue:
             made = self._node(node.device, commands, after)
         else:

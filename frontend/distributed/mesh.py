@@ -139,17 +139,13 @@ class Mesh(TensorDevice):
         if layout is not None:
             runs = list(islice(rows(layout, shape, itemsize), MOST_RUNS + 1))
         if source.devices or len(runs) > MOST_RUNS:
-            made = read(e, leaf, lambda data: self._written(data, layout, shape, itemsize))
+            write = self.write if layout is None else partial(self._write_divided, layout, shape, itemsize)
+            made = read(e, leaf, write)
         else:
             with LOCK:  # the launch of the leaf is submitted, and its memory stays its own
                 leaf.buffer.live()
                 made = self._copied_from(source, leaf.buffer, layout, runs, shape, itemsize)
         return leaf_expr(shape, e.dtype, self.name), (Leaf(made),)
-
-    def _written(self, data: memoryview, layout: TensorLayout | None, shape: Shape, itemsize: int) -> Any:
-        if layout is None:
-            return self.write(data)
-        return self.write_divided(data, layout, shape, itemsize)
 
     def _copied_from(  # noqa: PLR0917 - internal
         self, source: TensorDevice, buffer: hcq.Buffer, layout: TensorLayout | None,
@@ -164,7 +160,7 @@ class Mesh(TensorDevice):
         )
         return Spread(self, prod(shape) * itemsize).fill(layout, tuple(parts), shape, itemsize)
 
-    def write_divided(self, data: memoryview, layout: TensorLayout, shape: Shape, itemsize: int) -> Spread:
+    def _write_divided(self, layout: TensorLayout, shape: Shape, itemsize: int, data: memoryview) -> Spread:
         """Return new memory of a divided layout with `data`, the elements in row-major order."""
         sizes = [prod(layout.shape_on(i, shape)) * itemsize for i in range(len(self.devices))]
         pieces = [bytearray(size) for size in sizes]

@@ -55,13 +55,9 @@ class Partition:
 
     def input(self, leaf: int, layout: TensorLayout, shape: Shape, dtype: DType) -> Value:
         """Return a joint leaf as a value."""
-        parts = tuple(
-            [
-                (leaf_expr(layout.shape_on(d, shape), dtype, name), (self.parts.input(leaf, d),))
-                for d, name in enumerate(self.names)
-            ]
-        )
-        return Value(layout, parts, shape, dtype)
+        own = [leaf_expr(layout.shape_on(d, shape), dtype, name) for d, name in enumerate(self.names)]
+        parts = [(e, (self.parts.input(leaf, d),)) for d, e in enumerate(own)]
+        return Value(layout, tuple(parts), shape, dtype)
 
     def value(self, root: Part, inputs: Sequence[Value | None]) -> Value:
         """Return a part over joint leaves as a value. Raises `UnsupportedError` for an unknown operation."""

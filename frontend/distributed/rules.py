@@ -121,13 +121,8 @@ def _shrink(on: Partition, e: Any, sources: list[Value]) -> Value | None:
 
 
 def _flip(on: Partition, e: Any, sources: list[Value]) -> Value | None:
-    layout = sources[0].layout
-    return None if layout.axis in e.arg else on.on_each(e, sources, layout, e.arg)
-
-
-def _window(on: Partition, e: Any, sources: list[Value]) -> Value | None:
-    layout = sources[0].layout
-    return None if layout.axis in e.arg[0] else on.on_each(e, sources, layout, e.arg)
+    layout, axes = sources[0].layout, e.arg[0] if e.op is Ops.WINDOW else e.arg
+    return None if layout.axis in axes else on.on_each(e, sources, layout, e.arg)
 
 
 def _gather(on: Partition, e: Any, sources: list[Value]) -> Value | None:
@@ -185,7 +180,10 @@ def _convolution(on: Partition, e: Any, sources: list[Value]) -> Value | None:
     return None
 
 
-_MOVES: Final[dict[str, Any]] = {
+PENDING: Final = (_reduce, _permute, _reshape)
+"""Rules that take a pending source; other operations get it whole."""
+RULES: Final[dict[str, Any]] = {
+    **dict.fromkeys((*ELEMENTWISE, Ops.CONTIGUOUS, ERF, LIMIT), _elementwise),
     Ops.REDUCE: _reduce,
     Ops.PERMUTE: _permute,
     Ops.EXPAND: _expand,
@@ -193,18 +191,12 @@ _MOVES: Final[dict[str, Any]] = {
     Ops.PAD: _pad,
     Ops.SHRINK: _shrink,
     Ops.FLIP: _flip,
-    Ops.WINDOW: _window,
+    Ops.WINDOW: _flip,
     Ops.GATHER: _gather,
     CONV: _convolution,
     TAKE_ALONG_AXIS: _along,
     SEGMENT_SUM: _along,
     LAST_INDEX: lambda *_: None,
-}
-PENDING: Final = (_reduce, _permute, _reshape)
-"""Rules that take a pending source; other operations get it whole."""
-RULES: Final[dict[str, Any]] = {
-    **dict.fromkeys((*ELEMENTWISE, Ops.CONTIGUOUS, ERF, LIMIT), _elementwise),
-    **_MOVES,
 }
 """Operation -> its rule, called as rule(rules, expression, sources) with a divided source.
 

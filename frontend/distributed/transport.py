@@ -9,7 +9,7 @@ Not here: what is copied when (`plans`). Next: `hcq.queue`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -70,14 +70,18 @@ class Transport:
         Raises as `hcq.Queue.submit` and `hcq.Device.alloc`.
         """
         direct: dict[int, list[DeviceCopy]] = {}
-        for copy in copies:
-            if copy.size and self.path(copy.source, copy.read, copy.target):
-                direct.setdefault(copy.target, []).append(copy)
-        for target, group in direct.items():
-            self._direct(target, group)
-        for copy in copies:
-            if copy.size and not self.path(copy.source, copy.read, copy.target):
-                self._staged(copy)
+        staged: list[DeviceCopy] = []
+        for copy in [copy for copy in copies if copy.size]:
+            seen = self.path(copy.source, copy.read, copy.target)
+            (direct.setdefault(copy.target, []) if seen else staged).append(copy)
+        # Copies of opposite directions wait for the work so far, and not for each other.
+        sources = {copy.source for group in direct.values() for copy in group}
+        ends = {i: self._devices[i].queue.end() for i in sorted(sources)}
+        points = [self._direct(target, group, ends) for target, group in direct.items()]
+        for (target, group), (queue, point) in zip(direct.items(), points, strict=True):
+            self._ordered(target, group, queue, point)
+        for copy in staged:
+            self._staged(copy)
 
     def path(self, source: int, read: hcq.Buffer, target: int) -> bool:
         """Return whether a device accesses memory of another one, which is mapped for it if it can be."""
@@ -92,11 +96,11 @@ class Transport:
             return False
         return True
 
-    def _direct(self, target: int, group: list[DeviceCopy]) -> None:
-        """Copy on a queue of the target device."""
+    def _direct(
+        self, target: int, group: list[DeviceCopy], ends: Mapping[int, hcq.Point]
+    ) -> tuple[hcq.Queue, hcq.Point]:
+        """Copy on a queue of the target device, after the ends of the sources; return it, and the end."""
         device = self._devices[target]
-        sources = {copy.source for copy in group}
-        ends = [self._devices[i].queue.end() for i in sorted(sources)]
         queue = device.queue
         if sum([copy.size for copy in group]) >= QUEUED and device.hcq.copies:
             queue = device.hcq.copies[0]
@@ -107,17 +111,14 @@ class Transport:
             )
             if copy.source != target:
                 self.peer_bytes += copy.size
-        point = queue.submit(commands, after=ends)
-        waiting = {copy.source for copy in group if copy.kept}
-        if queue is not device.queue:
-            waiting.add(target)
-        else:
-            waiting.discard(target)
-        for i in waiting:
-            if self._devices[i] is device and queue is device.queue:
-                continue  # its queue runs in order
+        return queue, queue.submit(commands, after=[ends[i] for i in sorted({c.source for c in group})])
+
+    def _ordered(self, target: int, group: list[DeviceCopy], queue: hcq.Queue, point: hcq.Point) -> None:
+        """Let later work of the target, and of sources that may be overwritten, wait for copies."""
+        for i in {copy.source for copy in group if copy.kept} | {target}:
             later = self._devices[i].queue
-            later.prepend(later.record(label="after a copy"), after=[point])
+            if later is not queue:  # which runs in order
+                later.prepend(later.record(label="after a copy"), after=[point])
 
     def _staged(self, copy: DeviceCopy) -> None:
         """Copy through host memory in pieces: one is uploaded while the next are downloaded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,9 +15,11 @@ from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of
 from frontend.distributed.captured import ForeignReads
 from frontend.nn import functional
+from hcq.capture.log import read
 from hcq.config import override
 from hcq.errors import UsageError, UsageIndexError
 from tests.children import python
+from tools.trace.text import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,14 +82,9 @@ def step_of(net: Any, adam: optim.Adam) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def trained(
-    devices: Sequence[str],
-    how: Callable[[Any], Any],
-    *,
-    place: str = "whole",
-    width: int = 9,
-    small: bool = False,
-    steps: int = 20,
-) -> list[Any]:
+    devices: Sequence[str], how: Callable[[Any], Any], *, place: str = "whole", width: int = 9,
+    small: bool = False, steps: int = 20,
+) -> list[Any]:  # fmt: skip
     """Return the losses of some steps, and the parameters after them, in float64."""
     Tensor.manual_seed(5)
     middle = () if small else (nn.Dropout(0.3), nn.BatchNorm1d(width))
@@ -117,9 +115,10 @@ def same(got: list[Any], want: list[Any], within: float = 1e-10) -> None:
         np.testing.assert_allclose(a, b, rtol=within, atol=within)
 
 
+@pytest.mark.parametrize("how", [pytest.param(frontend.compile, marks=pytest.mark.landing), TinyJit])
 @pytest.mark.parametrize("place", [pytest.param("whole", marks=pytest.mark.landing), "divided"])
-def test_a_captured_step_equals_plain_ones(place: str):
-    got = trained(CPUS[:2], TinyJit, place=place)
+def test_a_captured_step_equals_plain_ones(how: Any, place: str):
+    got = trained(CPUS[:2], how, place=place)
     same(got, trained(CPUS[:2], plain, place=place), 0)
     same(got, trained((), plain))
 
@@ -158,11 +157,6 @@ def test_validation_follows_captured_steps_beside_devices_without_it():
         reopen(CPUS)
 
 
-@pytest.mark.landing
-def test_a_compiled_step_equals_plain_ones():
-    same(trained(CPUS[:2], frontend.compile), trained(CPUS[:2], plain), 0)
-
-
 def repository_calls(action: Callable[[], object], idle: Callable[[], object]) -> int:
     """Return the fewest calls of functions of hcq, the drivers and the frontend in 20 repetitions."""
     found = []
@@ -194,7 +188,6 @@ def calls_of_a_replay(devices: Sequence[str]) -> int:
         net.to(name)
         x, y = x.shard(devices), y.shard(devices)
     adam = optim.Adam(net.parameters(), lr=1e-2)
-
     step = TinyJit(step_of(net, adam))
     with Tensor.train():
         for _ in range(4):
@@ -208,13 +201,26 @@ def test_a_replay_on_two_devices_calls_at_most_half_again_as_much_as_on_one():
         from tests.frontend.test_captured_meshes import CPUS, calls_of_a_replay
         print(*[calls_of_a_replay(devices) for devices in ((), CPUS[:2], CPUS)])
     """
-    clean = {name: text for name, text in os.environ.items() if not name.startswith("HCQ_")}
-    done = python(
-        "-c", program, env=clean | {"HCQ_CPU_DEVICES": "5", "HCQ_CACHE": os.environ.get("HCQ_CACHE", "")}
-    )
+    clean = {k: text for k, text in os.environ.items() if not k.startswith("HCQ_") or k == "HCQ_CACHE"}
+    done = python("-c", program, env=clean | {"HCQ_CPU_DEVICES": "5"})
     alone, two, four = map(int, done.stdout.split())
-    assert two <= 1.5 * alone, done.stdout
-    assert four <= 1.5 * 1.5 * alone, done.stdout
+    assert two <= 1.5 * alone >= four / 1.5, done.stdout
+
+
+def test_copies_of_an_exchange_wait_for_the_step_before_and_for_no_other_copy(tmp_path: Path):
+    """By the dependencies that `tools.trace dump` prints, in the last of three replays."""
+    program = """if True:
+        from frontend import Tensor, TinyJit
+        x = Tensor([[1.0] * 4] * 6).shard(("cpu:0", "cpu:1", "cpu:2")).realize()
+        total = TinyJit(lambda x: x.sum(0))
+        assert [total(x).tolist() for _ in range(4)] == [[6.0] * 4] * 4
+    """
+    python("-c", program, HCQ_CPU_DEVICES="3", HCQ_CAPTURE=str(tmp_path / "run.jsonl"))
+    text = "\n".join(lines(read(tmp_path / "run.jsonl")))
+    found = re.findall(r"^submission (\d+) to .*? '(.*)'\n((?:    .*\n)*)", text, re.MULTILINE)
+    copies = [commands for _, label, commands in found if label == "from other devices"][-3:]
+    waits = [other for commands in copies for other in re.findall(r"wait .* of submission (\d+)", commands)]
+    assert [label for n, label, _ in found for other in waits if n == other] == ["<lambda>"] * 6
 
 
 def test_arguments_of_other_layouts_and_states_that_others_use():
@@ -275,8 +281,7 @@ def test_a_gathered_argument_is_read_from_the_memory_of_each_call():
 def test_what_a_capture_cannot_do_is_refused(tmp_path: Path):
     x = Tensor(numbers((4,))).shard(CPUS[:2])
     captured = TinyJit(lambda t: t * 2)
-    captured(x)
-    captured(x)
+    assert captured(x).shape == captured(x).shape
     with pytest.raises(UsageError, match="cannot be saved"):
         captured.save(tmp_path / "x")
     moves = TinyJit(lambda t: t.to("cpu") + 1)
@@ -310,10 +315,6 @@ class Counted(int):
     def __lt__(self, other: int) -> bool:
         Counted.compared += 1
         return int(self) < int(other)
-
-    def __gt__(self, other: int) -> bool:
-        Counted.compared += 1
-        return int(self) > int(other)
 
 
 def comparisons_of(nodes: int) -> int:
