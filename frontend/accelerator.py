@@ -5,19 +5,14 @@ Functions raise `UsageError` without a GPU, except those that count or that ask 
 Not here: the functions themselves (`frontend.cuda`).
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from frontend.cuda import (
-    current_device,
-    device_count,
-    empty_cache,
-    get_device_capability,
-    is_available,
-    memory_allocated,
-    memory_reserved,
-    set_device,
-    synchronize,
-)
+    current_device, device_count, empty_cache, get_device_capability, is_available, memory_allocated,
+    memory_reserved, set_device, synchronize,
+)  # fmt: skip
 from frontend.cuda import device as device_index
 from frontend.device import DeviceName
 

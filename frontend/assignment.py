@@ -113,7 +113,7 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = F
     if new is not self:
         if USES.now is not None:
             _note(new, USES.now)
-        if traceless and _was_computed(self):
+        if traceless and has_history(self) and not (owns(self) and wants(self)):
             new = beside(self, new)
         new.used = True
         with LOCK:
@@ -164,11 +164,6 @@ def _after(t: TensorBase, value: Any) -> Any:
     if old <= {new.leaves[i] for i in flowing_of(new.expr)} or new.expr.device != t.expr.device:
         return new
     return ruled("beside", new, new, t)
-
-
-def _was_computed(t: TensorBase) -> bool:
-    """Return whether a gradient flows from a tensor to others that it was computed from."""
-    return not (owns(t) and wants(t)) and has_history(t)
 
 
 def _refuse_leaf(t: TensorBase) -> None:

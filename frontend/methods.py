@@ -194,9 +194,9 @@ METHODS: Final = (
         new_tensor new
     """, differentiable=False),
     *_rows("decompositions", """
-        norm qr solve inverse det slogdet logdet cholesky cholesky_solve cholesky_inverse svd pinverse
-        matrix_power
+        norm qr cholesky cholesky_solve cholesky_inverse svd pinverse matrix_power
     """),
+    *_rows("elimination", "solve inverse det slogdet logdet"),
     *_rows("torch.factors", "matrix_exp lu lu_solve orgqr triangular_solve polygamma(_)"),
     *_rows("elementwise", """
         pos=positive,__pos__ where_of=where masked_fill(_) clip(_),clamp(_) lerp(_) rsub=__rsub__

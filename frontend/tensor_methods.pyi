@@ -16,6 +16,7 @@ from frontend.ops import (
     creation,
     decompositions,
     elementwise,
+    elimination,
     extremes,
     files,
     functions,
@@ -167,17 +168,17 @@ class Methods:
     new = creation.new
     norm = decompositions.norm
     qr = decompositions.qr
-    solve = decompositions.solve
-    inverse = decompositions.inverse
-    det = decompositions.det
-    slogdet = decompositions.slogdet
-    logdet = decompositions.logdet
     cholesky = decompositions.cholesky
     cholesky_solve = decompositions.cholesky_solve
     cholesky_inverse = decompositions.cholesky_inverse
     svd = decompositions.svd
     pinverse = decompositions.pinverse
     matrix_power = decompositions.matrix_power
+    solve = elimination.solve
+    inverse = elimination.inverse
+    det = elimination.det
+    slogdet = elimination.slogdet
+    logdet = elimination.logdet
     matrix_exp = factors.matrix_exp
     lu = factors.lu
     lu_solve = factors.lu_solve

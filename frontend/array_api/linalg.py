@@ -21,23 +21,9 @@ from frontend.arguments.conversion import flag
 from frontend.array_api.data_types import finfo
 from frontend.array_api.elementwise import agreed
 from frontend.array_api.statistics import sum_dtype
-from frontend.ops import decompositions, linalg
+from frontend.ops import decompositions, elimination, linalg
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
-
-
-class QRResult(NamedTuple):
-    """Matrices with orthonormal columns (Q) and upper triangular ones (R), x = Q @ R."""
-
-    Q: Tensor
-    R: Tensor
-
-
-class SlogdetResult(NamedTuple):
-    """The sign of a determinant and the logarithm of its absolute value."""
-
-    sign: Tensor
-    logabsdet: Tensor
 
 
 class SVDResult(NamedTuple):
@@ -202,18 +188,18 @@ def pinv(
     return x.pinverse(rcond if rtol is None else rtol, atol=atol)
 
 
-def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: Tensor, /, *, mode: str = "reduced") -> decompositions.Factors[Tensor]:
     """Return Q and R with x = Q @ R.
 
     Q of an (m, n) matrix is (m, min(m, n)), for `mode` "complete" (m, m), for "r" empty.
     """
-    found = QRResult(*x.qr("reduced" if mode == "r" else mode))
+    found = x.qr("reduced" if mode == "r" else mode)
     return found._replace(Q=Tensor.zeros(0, dtype=x.dtype, device=x.device)) if mode == "r" else found
 
 
-def slogdet(x: Tensor, /) -> SlogdetResult:
+def slogdet(x: Tensor, /) -> elimination.Determinant[Tensor]:
     """Return signs of determinants and logarithms of their absolute values."""
-    return SlogdetResult(*x.slogdet())
+    return x.slogdet()
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:

@@ -4,6 +4,8 @@ Not here: which tensors keep a gradient (`frontend.evaluation.gradient_state`). 
 `primitives`, a rule for each operation; `rules`, functions with a rule of their own.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -14,12 +16,7 @@ if TYPE_CHECKING:
     from frontend.autograd import functional
     from frontend.autograd.function import Function
     from frontend.autograd.grad_modes import (
-        detect_anomaly,
-        enable_grad,
-        inference_mode,
-        no_grad,
-        set_detect_anomaly,
-        set_grad_enabled,
+        detect_anomaly, enable_grad, inference_mode, no_grad, set_detect_anomaly, set_grad_enabled,
     )  # fmt: skip
     from frontend.autograd.gradients import grad, gradcheck, gradgradcheck
     from frontend.torch.gradients import backward

@@ -15,6 +15,8 @@ Not here: the gradient that a tensor keeps (`frontend.evaluation.gradient_state`
 `primitives`, `rules`: the rules.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 import weakref
@@ -29,28 +31,13 @@ from frontend.autograd.grad_modes import ANOMALY, no_grad
 from frontend.autograd.segments import Recomputed
 from frontend.device import LOCK
 from frontend.evaluation.base import (
-    BORROWED,
-    EPOCH,
-    THREAD,
-    GradientState,
-    KeptHistory,
-    Rebound,
-    T,
-    TensorBase,
-)
+    BORROWED, EPOCH, THREAD, GradientState, KeptHistory, Rebound, T, TensorBase,
+)  # fmt: skip
 from frontend.evaluation.constants import constant
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
 from frontend.evaluation.gradient_state import (
-    AFTER_BACKWARD,
-    MARKED,
-    depend,
-    grad_from_outside,
-    group,
-    hooked,
-    state_of,
-    wanting,
-    written_since,
-)
+    AFTER_BACKWARD, MARKED, depend, grad_from_outside, group, hooked, state_of, wanting, written_since,
+)  # fmt: skip
 from frontend.evaluation.history import Node, between, realize_written, sources
 from frontend.evaluation.modes import GRAD, changed
 from frontend.evaluation.plan import CAPTURE

@@ -138,22 +138,17 @@ def reduction(g: TensorBase, out: TensorBase, x: TensorBase) -> TensorBase:
         return wide
     result = spread(apply(Ops.RESHAPE, kept, out), shape)
     if op is Ops.MUL:
-        return _mul(wide, _product_of_others(x, axes))
+        return _mul(wide, beside(_product_of_both_sides(x, axes), _product_of_rest(x, axes)))
     hit = convert(apply(Ops.EQ, None, x, result), x.expr.dtype)
     count = spread(fold(Ops.ADD, hit, axes, keepdim=True), shape)
     return apply(Ops.DIV, None, _mul(wide, hit), count)
 
 
-def _product_of_others(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
-    """Return for each element the product of the others over the axes, also beside 0, infinity and NaN.
-
-    Its value is `_product_of_rest`; its derivatives are those of `_product_of_both_sides`, valid at zeros.
-    """
-    return beside(_product_of_both_sides(x, axes), _product_of_rest(x, axes))
-
-
 def _product_of_both_sides(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
-    """Return for each element the product of those before it over the axes times that of those after it."""
+    """Return for each element the product of those before it over the axes times that of those after it.
+
+    Its derivatives are valid at zeros.
+    """
     shape, rank = x.expr.shape, len(x.expr.shape)
     order = (*[i for i in range(rank) if i not in axes], *axes)
     moved = apply(Ops.PERMUTE, order, x)

@@ -11,6 +11,8 @@ are compared by value and class: 1, 1.0 and True are different, as are 0.0 and -
 Not here: finding the names (`found`), modes such as training (`frontend.evaluation.modes`). Next: `captured`.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 import random
@@ -22,17 +24,8 @@ from typing import Any
 
 from frontend.arguments.checks import Size
 from frontend.capture.found import (
-    GONE,
-    LARGEST,
-    LOST,
-    PLAIN,
-    Held,
-    Read,
-    Search,
-    bytes_of,
-    is_array,
-    values_of,
-)
+    GONE, LARGEST, LOST, PLAIN, Held, Read, Search, bytes_of, is_array, values_of,
+)  # fmt: skip
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 

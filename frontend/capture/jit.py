@@ -40,6 +40,8 @@ capture. Pad them to one shape, or call `.fn`, the function itself.
 Not here: the names that a function reads (`code`), containers (`frontend.containers`).
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 import weakref
@@ -52,16 +54,8 @@ from frontend.assignment import LEAVING
 from frontend.capture.captured import Captured, own, settle
 from frontend.capture.recording import Capture, captured_form, refuse_leftovers, results_of
 from frontend.containers import (
-    NUMBERS,
-    Placeholder,
-    alike,
-    by_name,
-    filled,
-    flattened,
-    holds_tensors,
-    numbers_of,
-    others_of,
-)
+    NUMBERS, Placeholder, alike, by_name, filled, flattened, holds_tensors, numbers_of, others_of,
+)  # fmt: skip
 from frontend.device import LOCK, Device
 from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation.base import EPOCH, THREAD, Rebound, TensorBase

@@ -8,6 +8,8 @@ sample needs.
 Not here: single operations and their bounds (`interpreter`). Next: `launches`, which nodes kernels stored.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 import math
@@ -18,17 +20,8 @@ import numpy as np
 
 from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from frontend.check.interpreter import (
-    MOST_WORK,
-    Array,
-    Bounded,
-    TooLargeError,
-    bound_of,
-    elementwise,
-    kept_as,
-    reduced,
-    summed,
-    wide,
-)
+    MOST_WORK, Array, Bounded, TooLargeError, bound_of, elementwise, kept_as, reduced, summed, wide,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from compiler.ir.uop import UOp

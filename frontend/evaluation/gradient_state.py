@@ -145,6 +145,10 @@ def _forget(number: int, ref: weakref.ref[Any]) -> None:
         del _wanting[number]
 
 
+_NONE: Final = GradientState()
+"""The state of a tensor whose own was never used; not written to."""
+
+
 def state_of(t: TensorBase) -> GradientState:
     """Return the gradient state of a tensor, made at its first use."""
     try:
@@ -171,10 +175,7 @@ def group_of(t: TensorBase | None) -> list[TensorBase]:
 
 def grad_of(t: TensorBase) -> TensorBase | None:
     """Return the gradient of a tensor, None if there is none."""
-    try:
-        return t.state.value
-    except AttributeError:
-        return None
+    return getattr(t, "state", _NONE).value
 
 
 def depend(modes: Modes, t: TensorBase) -> None:
@@ -270,31 +271,22 @@ def _own_leaf(t: TensorBase) -> bool:
 
 def is_parameter(t: TensorBase) -> bool:
     """Return whether a tensor is a parameter: requires_grad is not False, or a module has listed it."""
-    try:
-        return t.state.parameter or t.state.wanted is not False
-    except AttributeError:
-        return True
+    return was_listed(t) or decided(t) is not False
 
 
 def decided(t: TensorBase) -> bool | None:
     """Return the requires_grad that was set; None: it was never set."""
-    try:
-        return t.state.wanted
-    except AttributeError:
-        return None
+    return getattr(t, "state", _NONE).wanted
 
 
 def was_marked(t: TensorBase) -> bool:
     """Return whether a module has listed a tensor, or its requires_grad is True."""
-    try:
-        return t.state.parameter or bool(t.state.wanted)
-    except AttributeError:
-        return False
+    return was_listed(t) or bool(decided(t))
 
 
 def was_listed(t: TensorBase) -> bool:
     """Return whether a module has listed a tensor."""
-    return hasattr(t, "state") and t.state.parameter
+    return getattr(t, "state", _NONE).parameter
 
 
 def listed(t: T) -> T:

@@ -14,6 +14,8 @@ too, and a copy of its old contents where the history needs them; `assign` ends 
 Not here: realizing (`realize`). Next: `frontend.autograd.engine`, gradients. Decision: ADR 14.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
@@ -23,26 +25,11 @@ from compiler.ir.ops import Ops
 from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, THREAD, KeptHistory, Rebound, TensorBase
 from frontend.evaluation.expr import (
-    LIMIT,
-    PARAM,
-    RULED,
-    SEGMENT,
-    STOP,
-    TABLE,
-    VERSION,
-    Leaves,
-    TensorExpr,
-    inside,
-)
+    LIMIT, PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Leaves, TensorExpr, inside,
+)  # fmt: skip
 from frontend.evaluation.gradient_state import (
-    CALLED,
-    GROUPED,
-    anyone,
-    group_of,
-    wanting,
-    wants,
-    written_since,
-)
+    CALLED, GROUPED, anyone, group_of, wanting, wants, written_since,
+)  # fmt: skip
 from frontend.evaluation.plan import CAPTURE, aliased, refuse
 from frontend.evaluation.realize import check_concrete, pending, realize_many, realize_one
 from frontend.evaluation.refresh import USES, refresh

@@ -12,6 +12,8 @@ does not assign to. Values that depend on anything else were checked once, at th
 Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.arithmetic`). Next: `plan`.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,16 +24,8 @@ from compiler.dtype import DType
 from compiler.ir.ops import Ops
 from frontend.evaluation.base import T
 from frontend.evaluation.expr import (
-    LIMIT,
-    PARAM,
-    Leaves,
-    Part,
-    TensorExpr,
-    constant_of,
-    inside,
-    join,
-    source_expr,
-)
+    LIMIT, PARAM, Leaves, Part, TensorExpr, constant_of, inside, join, source_expr,
+)  # fmt: skip
 from frontend.evaluation.storage import unpack
 from frontend.evaluation.trace import apply
 from hcq.errors import UsageError, UsageIndexError, UsageZeroDivisionError

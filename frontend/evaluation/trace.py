@@ -91,14 +91,17 @@ def apply(op: str, arg: Any, *sources: T) -> T:
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
-def abstract(like: T, expr: TensorExpr, leaves: Leaves) -> T:
-    """Return an abstract tensor, for use inside a trace; `leaves` are integers, and its epoch is 0."""
+def abstract(like: T, expr: TensorExpr, leaves: Leaves, recipe: Any = None, epoch: int = 0) -> T:
+    """Return an abstract tensor, for use inside a trace: its leaves are integers, and its epoch is 0.
+
+    With leaves, a recipe and an epoch it is any tensor.
+    """
     t = _new(like.__class__)
     t.expr = expr
     t.leaves = leaves
-    t.recipe = None
+    t.recipe = recipe
     t.used = False
-    t.epoch = 0
+    t.epoch = epoch
     return t
 
 
@@ -129,16 +132,6 @@ def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[TensorExpr, L
     if key is not None and all(i.__class__ is int for i in order):
         TABLE[key] = (result.expr, order)
     return result.expr, tuple([leaves[i] if i.__class__ is int else i for i in order])
-
-
-def _result(like: T, expr: TensorExpr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> T:
-    t = _new(like.__class__)
-    t.expr = expr
-    t.leaves = leaves
-    t.recipe = recipe
-    t.used = False
-    t.epoch = epoch
-    return t
 
 
 def _is_wanted(x: TensorBase) -> bool:
@@ -318,7 +311,7 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     if expr is e and _is_wanted(a):
         expr, leaves = _apart(expr, leaves)
     a.used = True
-    found = _result(a, expr, leaves, (call, a, value), a.epoch)
+    found = abstract(a, expr, leaves, (call, a, value), a.epoch)
     if THREAD.cut:
         _stop(found)
     return found
@@ -396,7 +389,7 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
         ):
             expr, leaves = _apart(expr, leaves)
         recipe = (call, *args) if not names else (partial(call, **names), *args)
-        made = _result(first, expr, leaves, recipe, epoch)
+        made = abstract(first, expr, leaves, recipe, epoch)
         if THREAD.cut:
             _stop(made)
         return made

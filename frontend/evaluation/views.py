@@ -346,29 +346,26 @@ def alias_of(t: TensorBase) -> FamilyLink | None:
 
     Views with the same such link share one history of gradients.
     """
-    link = link_of(t)
-    while link is not None and link.read is not detach:
-        link = link.parent
-    return link
+    return _last_link(t, detached=True)
 
 
-def _attached(t: TensorBase) -> FamilyLink | None:
-    """Return the link of the tensor that `t` was taken of by `detach` alone; its own if it was not."""
+def _last_link(t: TensorBase, *, detached: bool = False) -> FamilyLink | None:
+    """Return the last link of other methods than `detach`, or with `detached` of it; None without one."""
     link = link_of(t)
-    while link is not None and link.read is detach:
+    while link is not None and (link.read is detach) is not detached:
         link = link.parent
     return link
 
 
 def is_alias(a: TensorBase, b: TensorBase) -> bool:
     """Return whether two tensors have the same elements: one was taken of the other by `detach` alone."""
-    link = _attached(a)
-    return a is b or (link is not None and link is _attached(b))
+    link = _last_link(a)
+    return a is b or (link is not None and link is _last_link(b))
 
 
 def attached(t: T) -> T:
     """Return the tensor that `t` was taken of by `detach` alone, while it is alive; else `t`."""
-    link = _attached(t)
+    link = _last_link(t)
     found: T = next((m for m in others(t) if link_of(m) is link), t)  # type: ignore[assignment]  # of one class
     return found
 

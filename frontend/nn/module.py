@@ -6,7 +6,7 @@ dictionaries, as `nn.state` does. Objects of plain classes may therefore stand b
 Not here: hooks (`hooks`), parameters and buffers (`parameter`), saving (`nn.state`).
 """
 
-# ruff: noqa: FBT001, FBT002 - the field's signatures
+# ruff: noqa: I001, FBT001, FBT002 - lists of names stand in rows; the field's signatures
 
 from __future__ import annotations
 
@@ -25,14 +25,8 @@ from frontend.evaluation import modes
 from frontend.evaluation.base import THREAD
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.gradient_state import (
-    decided,
-    give_gradients,
-    is_parameter,
-    listed,
-    want,
-    was_listed,
-    was_marked,
-)
+    decided, give_gradients, is_parameter, listed, want, was_listed, was_marked,
+)  # fmt: skip
 from frontend.evaluation.plan import refuse
 from frontend.later import later
 from frontend.nn import state
@@ -272,7 +266,7 @@ class Module(Hooked):
         becomes True. A tensor with requires_grad False is no parameter, unless it was returned here before: a
         parameter that a program freezes stays one. `next` takes the list, too.
         """
-        every = state.models.without_buffers(self, recurse=flag(recurse, "recurse"))
+        every = state.models.every_tensor(self, buffered=False, recurse=flag(recurse, "recurse"))
         found = [(name, t) for name, t in every.items() if t.dtype.is_float and is_parameter(t)]
         if undecided := [t for _, t in found if decided(t) is None]:
             want(undecided, True)

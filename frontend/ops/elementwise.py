@@ -7,7 +7,7 @@ other classes `UsageTypeError`.
 Not here: functions of one number (`functions`). Next: `arithmetic`, division and powers.
 """
 
-# ruff: noqa: FBT001, FBT002 - the field's signatures
+# ruff: noqa: I001, FBT001, FBT002 - lists of names stand in rows; the field's signatures
 
 from __future__ import annotations
 
@@ -23,15 +23,8 @@ from compiler.ir.scalar import convert as converted
 from frontend.arguments.checks import broadcast, number_dtype, representable
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import (
-    Number,
-    constant,
-    convert,
-    number_like,
-    ruled,
-    spread,
-    suited,
-    widened_float,
-)
+    Number, constant, convert, number_like, ruled, spread, suited, widened_float,
+)  # fmt: skip
 from frontend.evaluation.expr import float_dtype
 from frontend.evaluation.trace import apply, composite, method, named, operator
 from hcq.errors import UsageError

@@ -10,6 +10,8 @@ Not here: arithmetic and bits (`elementwise`), activations (`activation`), gradi
 (`frontend.autograd.elementwise`). Next: `special`, inverse circular, hyperbolic and special functions.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 import builtins
@@ -27,24 +29,9 @@ from frontend.evaluation.trace import apply, composite, method, named, operator
 from frontend.ops.arithmetic import div, mod, truncdiv
 from frontend.ops.casts import cast
 from frontend.ops.elementwise import (
-    add,
-    agree,
-    clip,
-    eq,
-    gt,
-    in_float32,
-    is_half,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    ne,
-    neg,
-    result_dtype,
-    rounding_once,
-    sub,
-    where,
-)
+    add, agree, clip, eq, gt, in_float32, is_half, lt, maximum, minimum, mul, ne, neg, result_dtype,
+    rounding_once, sub, where,
+)  # fmt: skip
 from frontend.primitives.erf import ERF
 
 

@@ -9,6 +9,8 @@ classes `UsageTypeError`.
 Not here: joining and splitting (`splitting`), padding (`resizing`). Next: `indexing`, `x[key]`.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,20 +20,9 @@ from typing import Any, Literal, cast
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import (
-    Axes,
-    Place,
-    axes_of,
-    axis_of,
-    broadcast,
-    fill_in,
-    is_pair,
-    plain,
-    repeated,
-    shape_of,
-    sizes,
-    tensor,
+    Axes, Place, axes_of, axis_of, broadcast, fill_in, is_pair, plain, repeated, shape_of, sizes, tensor,
     whole,
-)
+)  # fmt: skip
 from frontend.arguments.conversion import converting, read, shown
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import spread

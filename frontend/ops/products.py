@@ -6,6 +6,8 @@ axis that does not exist `UsageIndexError`; dtypes are those of `matmul`.
 Not here: products of any rank (`linalg`). Next: `decompositions`, inverses and factorisations.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -18,15 +20,8 @@ from frontend.arguments.checks import Shape, axis_of, broadcast, tensor, whole_o
 from frontend.arguments.conversion import shown
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import (
-    constant,
-    convert,
-    coordinate,
-    narrowed,
-    number_like,
-    ruled,
-    widened,
-    widened_float,
-)
+    constant, convert, coordinate, narrowed, number_like, ruled, widened, widened_float,
+)  # fmt: skip
 from frontend.evaluation.expr import float_dtype
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite, method

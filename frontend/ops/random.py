@@ -18,7 +18,7 @@ import math
 import struct
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from compiler.dtype import DType, computing, dtypes
 from compiler.ir.ops import Ops
@@ -352,21 +352,18 @@ def rand_like(self: T, *, dtype: DType | str | None = None, device: str | None =
 
     `dtype` is by default that of self if it is a float, else float32.
     """
-    own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
-    return rand(
-        self.__class__, self.expr.shape, dtype=own, device=self.expr.device if device is None else device
-    )
+    return _like(rand, self, dtype, device)
 
 
 def randn_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
-    """Return numbers as of `randn` in the shape of self, and on its device unless another is given.
+    """Return numbers as of `randn` in the shape of self; `dtype` and device as of `rand_like`."""
+    return _like(randn, self, dtype, device)
 
-    `dtype` is by default that of self if it is a float, else float32.
-    """
-    own = element_type(dtype) or (self.expr.dtype if self.expr.dtype.is_float else dtypes.float32)
-    return randn(
-        self.__class__, self.expr.shape, dtype=own, device=self.expr.device if device is None else device
-    )
+
+def _like(make: Any, x: T, dtype: DType | str | None, device: str | None) -> T:
+    own = element_type(dtype) or (x.expr.dtype if x.expr.dtype.is_float else dtypes.float32)
+    found: T = make(x.__class__, x.expr.shape, dtype=own, device=x.expr.device if device is None else device)
+    return found
 
 
 def randperm(cls: type[T], n: int, *, dtype: DType | str | None = None, device: str | None = None) -> T:

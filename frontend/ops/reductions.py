@@ -6,7 +6,7 @@ An axis that does not exist raises `UsageIndexError`, one that is given twice an
 Not here: values with indices (`extremes`), loops of a kernel (`compiler.emit.reductions`). Next: `scan`.
 """
 
-# ruff: noqa: FBT001, FBT002 - the field's signatures
+# ruff: noqa: I001, FBT001, FBT002 - lists of names stand in rows; the field's signatures
 
 from __future__ import annotations
 
@@ -21,15 +21,8 @@ from frontend.arguments.checks import Axes, Shape, axes_of, axis_of, element_typ
 from frontend.arguments.conversion import flag
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import (
-    constant,
-    convert,
-    coordinate,
-    narrowed,
-    number_like,
-    ruled,
-    spread,
-    widened,
-)
+    constant, convert, coordinate, narrowed, number_like, ruled, spread, widened,
+)  # fmt: skip
 from frontend.evaluation.expr import STOP, float_dtype
 from frontend.evaluation.trace import apply, method
 from frontend.ops.arithmetic import div
@@ -330,7 +323,7 @@ def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:
     axes = reduced_axes(axis, self.expr.shape, "logsumexp")
     x = widened(self)
     top = detached(fold(Ops.MAX, x, axes, keepdim=True))
-    finite = where(_is_infinite(top), 0.0, top)
+    finite = where(apply(Ops.EQ, None, apply(Ops.ABS, None, top), number_like(top, math.inf)), 0.0, top)
     wide = add(log(sum(exp(sub(x, finite)), axes, keepdim=True)), finite)
     result = narrowed(wide, self)
     return (
@@ -338,10 +331,6 @@ def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:
         if keepdim
         else apply(Ops.RESHAPE, tuple([n for i, n in enumerate(result.expr.shape) if i not in axes]), result)
     )
-
-
-def _is_infinite(x: T) -> T:
-    return apply(Ops.EQ, None, apply(Ops.ABS, None, x), number_like(x, float("inf")))
 
 
 def detached(x: T) -> T:

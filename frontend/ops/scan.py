@@ -7,6 +7,8 @@ axis, 0. An axis that does not exist raises `UsageIndexError`, one that is no nu
 Not here: totals of an axis (`reductions`). Next: `sorting`.
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 import math
@@ -19,14 +21,8 @@ from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import axis_of, element_type
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import (
-    constant,
-    convert,
-    coordinate,
-    narrowed,
-    number_like,
-    spread,
-    widened,
-)
+    constant, convert, coordinate, narrowed, number_like, spread, widened,
+)  # fmt: skip
 from frontend.evaluation.expr import float_dtype
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import add, lt

@@ -16,7 +16,6 @@ from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_one
 from frontend.evaluation.storage import Leaf
-from frontend.evaluation.trace import method
 from frontend.ops.elementwise import eq, gt
 from frontend.ops.linalg import diagonal
 from frontend.ops.reductions import all as every
@@ -24,7 +23,7 @@ from frontend.ops.reductions import any as some
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
 class LinAlgError(UsageError):
@@ -39,7 +38,7 @@ def refuse_singular(x: TensorBase, pivots: TensorBase, what: str) -> None:
 
 def refuse_indefinite(root: TensorBase, what: str) -> None:
     """Raise `LinAlgError` if a diagonal element of a Cholesky factor is not above 0."""
-    if _is_readable(root) and not _is_positive(root).item():
+    if _is_readable(root) and not every(gt(diagonal(root, 0, -2, -1), 0.0)).item():
         raise LinAlgError(
             f"{what}: wanted positive definite matrices, saw one that is not, of the shape {root.expr.shape}"
         )
@@ -53,22 +52,17 @@ def _is_readable(x: TensorBase) -> bool:
     return True
 
 
-def stepped(x: T, step: Callable[..., T], count: int, sources: Sequence[TensorBase], *settings: int) -> T:
+def stepped(x: T, step: Callable[..., T], count: int, *settings: int) -> T:
     """Return x after `count` times `step(x, *settings)`, a method without gradients with a result in memory.
 
     Each step is computed before the next is stated, by the same kernels, also while a function is captured,
-    but not inside traces. x is made of the sources, which are computed first.
+    but not inside traces.
     """
-    concrete = all(leaf.__class__ is Leaf for source in sources for leaf in source.leaves)
-    for source in sources if concrete else ():
-        _is_readable(source)
+    concrete = all(leaf.__class__ is Leaf for leaf in x.leaves)
     for _ in range(count):
-        x = step(x, *settings)
         if concrete:
             realize_one(x)
+        x = step(x, *settings)
+    if concrete:
+        realize_one(x)
     return x
-
-
-@method
-def _is_positive(self: T) -> T:
-    return every(gt(diagonal(self, 0, -2, -1), 0.0))

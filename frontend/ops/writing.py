@@ -10,6 +10,8 @@ write that is not supported `UnsupportedError`.
 Not here: reading (`indexing`), most methods whose names end in "_" (`frontend.assignment.in_place`).
 """
 
+# ruff: noqa: I001 - lists of names stand in rows
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -24,15 +26,8 @@ from frontend.assignment import change
 from frontend.device import LOCK
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.constants import (
-    Number,
-    constant,
-    convert,
-    coordinate,
-    number_like,
-    spread,
-    stopped,
-    suited,
-)
+    Number, constant, convert, coordinate, number_like, spread, stopped, suited,
+)  # fmt: skip
 from frontend.evaluation.limits import refuse_known
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.trace import apply, composite
@@ -43,25 +38,9 @@ from frontend.ops.elementwise import add, eq, gt, lt, mul, where
 from frontend.ops.gather_scatter import nonzero, scatter, scatter_add, scatter_reduce, with_axes
 from frontend.ops.gather_scatter import written as written_along
 from frontend.ops.indexing import (
-    Cut,
-    Entry,
-    entries_of,
-    has_symbolic_size,
-    interleaved,
-    is_mask,
-    item,
-    limit_of,
-    moving_parts,
-    only_at,
-    part_of,
-    parts_of,
-    place_at,
-    refuse_outside,
-    unmasked,
-    with_places,
-    with_tensors,
-    wrapped,
-)
+    Cut, Entry, entries_of, has_symbolic_size, interleaved, is_mask, item, limit_of, moving_parts, only_at,
+    part_of, parts_of, place_at, refuse_outside, unmasked, with_places, with_tensors, wrapped,
+)  # fmt: skip
 from frontend.ops.movement import expand, reshape
 from frontend.ops.scan import cumsum
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError, UsageTypeError
@@ -213,19 +192,11 @@ def _written(self: T, value: T, cuts: tuple[Cut, ...]) -> T:
         x = interleaved(x, i, step, low, n)
         if low or c.count != n:
             place = coordinate(self, shape, i)
-            inside = mul(lt(place, low + (c.count - 1) * step + 1), _at_least(place, low))
+            inside = mul(lt(place, low + (c.count - 1) * step + 1), lt(number_like(place, low - 1), place))
             if step > 1:
-                inside = mul(inside, eq(_remainder(place, low, step), 0))
+                inside = mul(inside, eq(apply(Ops.MOD, None, add(place, -low), number_like(place, step)), 0))
             mask = inside if mask is None else mul(mask, inside)
     return x if mask is None else where(mask, x, self)
-
-
-def _at_least(x: T, low: int) -> T:
-    return lt(number_like(x, low - 1), x)
-
-
-def _remainder(x: T, low: int, step: int) -> T:
-    return apply(Ops.MOD, None, add(x, -low), number_like(x, step))
 
 
 def zero_(self: T) -> T:

@@ -35,8 +35,7 @@ from frontend.array_api.linalg import (
     vecdot,
     vector_norm,
 )  # fmt: skip
-from frontend.autograd.function import Function
-from frontend.ops import decompositions
+from frontend.ops import decompositions, elimination
 from frontend.ops.singular import LinAlgError, refuse_singular
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -168,8 +167,8 @@ def solve_triangular(
         half = A.triu(1) if upper else A.tril(-1)
         A = half + Tensor.eye(A.shape[-1], dtype=A.dtype, device=A.device)  # noqa: N806 - as above
     if left:
-        return decompositions.triangular_solve(A, B, upper=upper)
-    return decompositions.triangular_solve(A.adjoint(), B.adjoint(), upper=not upper).adjoint()
+        return elimination.triangular_solve(A, B, upper=upper)
+    return elimination.triangular_solve(A.adjoint(), B.adjoint(), upper=not upper).adjoint()
 
 
 def lstsq(
@@ -201,29 +200,6 @@ def lstsq(
     return LstsqResult(x.squeeze(-1) if vector else x, left, ranks, values)
 
 
-class _Factored(Function):
-    """The factors L and U in one matrix, given A and the factors of its values; `order` are the rows of A."""
-
-    @staticmethod
-    def forward(ctx: Any, A: Tensor, lu: Tensor, order: Tensor) -> Tensor:  # noqa: N803 - as above
-        """Return the factors."""
-        ctx.save_for_backward(lu, order)
-        del A
-        return lu * 1
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        """Return the gradient of A, a square matrix."""
-        lu, order = ctx.saved_tensors
-        if lu.shape[-1] != lu.shape[-2]:
-            raise UsageError(f"lu: gradients are there for square matrices, saw the shape {lu.shape}")
-        lower, upper = _parted(lu)
-        inner = (lower.adjoint() @ g.tril(-1)).tril(-1) + (g.triu() @ upper.adjoint()).triu()
-        found = lower.adjoint().solve(inner)
-        rows = upper.solve(found.adjoint()).adjoint()
-        return _rows(rows, order.argsort(-1)), None, None
-
-
 def _rows(x: Tensor, order: Tensor) -> Tensor:
     """Return the rows of matrices in another order."""
     return x.gather(-2, order.unsqueeze(-1).expand(*order.shape, x.shape[-1]))
@@ -239,9 +215,10 @@ def _parted(lu: Tensor) -> tuple[Tensor, Tensor]:
 def _eliminated(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: N803 - as above
     """Return the factors in one matrix, the order of the rows, and the pivots; one column after another."""
     m, n = A.shape[-2:]
-    lu, batch, pivots = A.detach().clone().realize(), A.shape[:-2], []
+    lu, batch = A.detach().clone().realize(), A.shape[:-2]
     rows, columns = (Tensor.arange(k, device=A.device) for k in (m, n))
     order = rows.expand(*batch, m).clone().realize()
+    pivots = [order[..., :0]]
     for number in range(min(m, n)):
         k = Tensor.full((), number, dtype="int64", device=A.device).clone().realize()
         column = (columns == k).where(lu, 0.0).sum(-1)
@@ -264,7 +241,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:  # noqa: N803 - as 
     if not pivot:
         raise UsageError("lu_factor: wanted pivot=True, saw False")
     lu, order, pivots = _eliminated(A)
-    return LUFactor(_Factored.apply(A, lu, order) if A.requires_grad else lu, pivots)
+    return LUFactor(elimination.with_rule(lu, A, order, rule="factored"), pivots)
 
 
 def lu(A: Tensor, *, pivot: bool = True) -> LU:  # noqa: N803 - as above
@@ -315,7 +292,7 @@ def _solved(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor]:  # noqa:
     vectors = B.ndim == 1 or B.shape == A.shape[:-1]
     columns = B.unsqueeze(-1) if vectors else B
     turned = (A, columns) if left else (A.adjoint(), columns.adjoint())
-    found, pivots = decompositions.solved(*turned)
+    found, pivots = elimination.solved(*turned)
     found = found if left else found.adjoint()
     return found.squeeze(-1) if vectors else found, pivots
 
@@ -342,7 +319,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:  # noqa: N803 - as above
     """Return the inverse, and the number of a pivot that is 0; errors as `solve_ex`."""
-    found, pivots = decompositions.solved(A, decompositions.unit_of(A, A.shape[-1]))
+    found, pivots = elimination.inverted(A)
     return Inverse(found, _info("inv_ex", pivots == 0, check_errors))
 
 
@@ -379,7 +356,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:  # noqa: N803 - as above
     if p in {None, 2, -2}:
         s = svdvals(A)
         return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    inverse = decompositions.inverted(A)
+    inverse = elimination.inverted(A)[0]
     found = matrix_norm(A, p) * matrix_norm(inverse, p)
     return found.isnan().where(math.inf, found)
 

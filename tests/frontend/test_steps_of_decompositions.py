@@ -19,6 +19,14 @@ FUNCTIONS: dict[str, Any] = {
     "lower": lambda a, b: linalg.solve_triangular(a, b, upper=False),
     "unit": lambda a, b: linalg.solve_triangular(a, b, upper=True, unitriangular=True),
     "from the right": lambda a, b: linalg.solve(a.mT, b.mT, left=False).mT,
+    "factors": lambda a, b: linalg.lu_solve(*linalg.lu_factor(a), b),
+}
+STEPPED: dict[str, Any] = FUNCTIONS | {
+    "svd": lambda a, _: a.svd().S,
+    "cholesky": lambda a, _: (a @ a.mT).cholesky(),
+    "qr": lambda a, _: Tensor.cat(*a.qr()),
+    "det": lambda a, _: a.det(),
+    "slogdet": lambda a, _: a.slogdet()[1],
 }
 
 
@@ -34,7 +42,7 @@ def wanted(name: str, a: Any, b: Any) -> Any:
     return np.linalg.solve(read, b)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 16])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 16, 17, 35])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_solutions_are_those_of_numpy(name: str, n: int):
     for k, batch in ((1, ()), (3, ()), (2, (2,)), (1, (1, 3)), (0, ())):
@@ -55,28 +63,31 @@ def test_singular_values_and_vectors_are_those_of_numpy(m: int, n: int):
     np.testing.assert_allclose(linalg.eigh(Tensor(even))[0].numpy(), np.linalg.eigvalsh(even), atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["solve", "inverse", "upper", "svd"])
+@pytest.mark.parametrize("name", STEPPED)
 def test_all_steps_are_the_same_kernels(name: str):
-    a, b = (Tensor(x).realize() for x in matrices(26, 2))
-    before = stats.lowered + stats.hits
-    (a.svd().S if name == "svd" else FUNCTIONS[name](a, b)).realize()
-    assert stats.lowered + stats.hits - before <= 24
+    for n in (20, 40) if name != "svd" else (26,):
+        a, b = (Tensor(x).realize() for x in matrices(n, 2))
+        before = stats.lowered + stats.hits
+        found = STEPPED[name](a.requires_grad_(name != "svd"), b).sum().realize()
+        (found if name == "svd" else autograd.grad(STEPPED[name](a, b).sum(), a)[0]).realize()
+        assert stats.lowered + stats.hits - before <= 90
 
 
-@pytest.mark.parametrize("name", ["solve", "inverse", "upper", "lower"])
-def test_gradients_are_differences_and_flow_twice(name: str):
-    a, b = matrices(3, 2, seed=4)
-    a = a + 4 * np.eye(3)
+@pytest.mark.parametrize("n", [3, 18])
+@pytest.mark.parametrize("name", sorted(STEPPED.keys() - {"svd"}))
+def test_gradients_are_differences_and_flow_twice(name: str, n: int):
+    a, b = matrices(n, 2, seed=4)
+    a = (a + 4 * np.eye(n)) / (n if name == "det" else 1)
     x, y = (Tensor(v, requires_grad=True) for v in (a, b))
 
     def slope(p: Tensor, q: Tensor) -> Tensor:
-        (g,) = autograd.grad((FUNCTIONS[name](p, q) ** 2).sum(), p, create_graph=True)
+        (g,) = autograd.grad((STEPPED[name](p, q) ** 2).sum(), p, create_graph=True)
         return (g**2).sum()
 
     (found,) = autograd.grad(slope(x, y), x)
     step = 1e-5
     for i, j in ((0, 0), (0, 2), (2, 0), (1, 1)):
-        move = np.zeros((3, 3))
+        move = np.zeros((n, n))
         move[i, j] = step
         values = [slope(Tensor(a + s * move, requires_grad=True), Tensor(b)).item() for s in (1, -1)]
         assert found[i, j].item() == pytest.approx((values[0] - values[1]) / 2 / step, rel=1e-4, abs=1e-5)

@@ -49,23 +49,14 @@ def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
     return found
 
 
-def every_tensor(model: Any, *, recurse: bool = True) -> dict[str, Tensor]:
+def every_tensor(model: Any, *, buffered: bool = True, recurse: bool = True) -> dict[str, Tensor]:
     """Return the tensors of `get_state_dict` and the buffers that are no part of the state (`TRANSIENT`).
 
-    Without `recurse` those of the modules inside a module are left out.
+    Without `buffered` no registered buffers of modules are among them (`BUFFERS`). Without `recurse` those of
+    the modules inside a module are left out.
     """
     found: dict[str, Tensor] = {}
-    _walk(model, "", found, set(), transient=True, recurse=recurse)
-    return found
-
-
-def without_buffers(model: Any, *, recurse: bool = True) -> dict[str, Tensor]:
-    """Return the tensors of `get_state_dict` but for the registered buffers of modules (`BUFFERS`).
-
-    `recurse` is that of `every_tensor`.
-    """
-    found: dict[str, Tensor] = {}
-    _walk(model, "", found, set(), buffered=False, recurse=recurse)
+    _walk(model, "", found, set(), transient=buffered, buffered=buffered, recurse=recurse)
     return found
 
 

@@ -3,32 +3,16 @@
 Not here: the data sets and the loader themselves (`frontend.nn.data`, `frontend.torch.data`).
 """
 
-# ruff: noqa: F401 - PyTorch's names
+# ruff: noqa: I001, F401 - lists of names stand in rows; PyTorch's names
 
 from sys import modules as _modules
 
 from frontend.nn.data import (
-    ArrayDataset,
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    Subset,
-    TensorDataset,
-    default_collate,
-    default_convert,
-    get_worker_info,
-    random_split,
+    ArrayDataset, BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, SequentialSampler, Subset,
+    TensorDataset, default_collate, default_convert, get_worker_info, random_split,
 )  # fmt: skip
 from frontend.torch.data import (
-    ChainDataset,
-    ConcatDataset,
-    IterableDataset,
-    StackDataset,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
+    ChainDataset, ConcatDataset, IterableDataset, StackDataset, SubsetRandomSampler, WeightedRandomSampler,
 )  # fmt: skip
 from hcq.names import lazy as _lazy
 
