@@ -24,6 +24,7 @@ from tests.emulator.amd_isa.lane_cases import ROW, Case, Inputs, source_lane
 from tests.emulator.amd_isa.pcode_forms import INLINE, LITERAL_WORD, bits_of, scalar_source
 from tests.emulator.amd_isa.pcode_values import Value, value
 from tests.emulator.amd_isa.single import EXEC, LITERAL, VECTOR
+from tools.record.amd.encode import packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -362,10 +363,7 @@ def case(form: Form, choice: Choice, modes: int = KEEP_ALL) -> Case:
         for k, v in fields.items()
         if k in layout.fields and (k in named or k not in _DESTINATIONS or (k == "vdst" and compare))
     }
-    encoding = layout.base
-    for field, content in (used | {"op": form.number}).items():
-        encoding = layout.put(encoding, field, content)
-    words = [encoding >> 32 * n & 0xFFFF_FFFF for n in range(layout.dwords)] + more
+    words = packed(opcode, form.number, used) + more
     definition = Definition(form, choice, modes)
     memory: list[tuple[int, dict[str, Any]]] = []
 

@@ -26,17 +26,13 @@ from emulator.amd.isa.opcodes import Opcode, Slot, target
 from tests.emulator.amd_isa import pcode
 from tests.emulator.amd_isa.lane_cases import Inputs
 from tests.emulator.amd_isa.pcode_decisions import decided
+from tools.record.amd.vector import CARRY, KINDS, MASK, PARTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Array = np.ndarray[Any, Any]
 LANES = 1024
-VECTOR_FORMATS = ("VOP1", "VOP2", "VOPC", "VOP3", "VOP3SD", "VOP3P")
-PARTIAL = 0xBFFD_FFFB_FFF7_FF7F
-"""EXEC: few lanes do not execute; the inputs of each are those of others, too."""
-MASK, CARRY = 0x8000_3C00_C080_3F81, 0x5A5A_F00F_1234_8001
-"""s[8:9] and VCC."""
 
 
 # Inputs
@@ -215,7 +211,7 @@ def forms(name: str) -> list[Form]:
     """Return every vector operation of a target for which there is pseudo-code, of the same name and number."""
     known, found = pcode.table(name), []
     for (kind, number), opcode in target(name).opcodes.items():
-        if kind not in VECTOR_FORMATS:
+        if kind not in KINDS:
             continue
         entry = known.get((kind, number)) or known.get(("VOP3" if kind == "VOP3SD" else kind, number))
         if (
@@ -234,7 +230,7 @@ def without(name: str) -> list[str]:
     return [
         f"{kind} {o.stem}"
         for (kind, n), o in target(name).opcodes.items()
-        if kind in VECTOR_FORMATS and (kind, n) not in named
+        if kind in KINDS and (kind, n) not in named
     ]
 
 

@@ -22,6 +22,7 @@ from emulator.amd.isa.opcodes import Opcode, target
 from emulator.shared.memory import AddressSpace
 from tests.emulator.amd_isa import pcode, pcode_small_floats, single
 from tests.emulator.amd_isa.single import EXEC, VECTOR, encode, move
+from tools.record.amd.encode import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,17 +235,12 @@ def words_of(name: str, one: Form) -> list[int]:
     ahead = encode(name, "v_add_nc_u32", "VOP2", step, vdst=1, src0=255, vsrc1=1)
     for register in places:
         words += [*single.access(name, "global_load_b32", register, 0, 0), *ahead]
-    layout = one.opcode.form
     third = INDEX if shape.sparse else C
-    fields = {"op": one.number, "vdst": C, "src0": VECTOR + A, "src1": VECTOR + B, "op_sel_hi": 3, "op_sel_hi2": 1,
+    fields = {"vdst": C, "src0": VECTOR + A, "src1": VECTOR + B, "op_sel_hi": 3, "op_sel_hi2": 1,
               "src2": VECTOR + third if one.constant is None else one.constant} | one.more  # fmt: skip
-    encoding = layout.base
-    for name_, content in fields.items():
-        if name_ in layout.fields:
-            encoding = layout.put(encoding, name_, content)
     executes = f"s_mov_b{one.lanes}"  # the operation sets EXEC itself
     words += [single.WAIT[target(name).family], *encode(name, executes, "SOP1", sdst=EXEC, ssrc0=129)]
-    words += [encoding & 0xFFFF_FFFF, encoding >> 32, *encode(name, executes, "SOP1", sdst=EXEC, ssrc0=193)]
+    words += [*packed(one.opcode, one.number, fields), *encode(name, executes, "SOP1", sdst=EXEC, ssrc0=193)]
     words += [*encode(name, "v_lshlrev_b32", "VOP2", vdst=1, src0=128 + 2, vsrc1=0)]
     for n in range(shape.d_registers):
         words += [*single.access(name, "global_store_b32", C + n, 0, 2), *ahead]

@@ -29,6 +29,7 @@ from tests.emulator.amd_isa import pcode, pcode_forms, pcode_values, single
 from tests.emulator.amd_isa.lane_cases import Inputs
 from tests.emulator.amd_isa.pcode_values import PcodeError, Value, value
 from tests.emulator.amd_isa.single import EXEC, VECTOR, encode, move
+from tools.record.amd.encode import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -220,10 +221,10 @@ def back_of(one: Access) -> list[int]:
 
 
 def instruction(one: Access) -> list[int]:
-    layout, family = one.opcode.form, target(one.target).family
+    family = target(one.target).family
     low, high = (one.offset, one.second) if "2addr" in one.stem else (one.offset & 255, one.offset >> 8)
     fields: dict[str, int] = {
-        "op": one.number, "vdst": 16, "vdata": 4, "data0": 4, "data1": 6, "addr": 14, "vaddr": 14,
+        "vdst": 16, "vdata": 4, "data0": 4, "data1": 6, "addr": 14, "vaddr": 14,
     }  # fmt: skip
     if one.kind == "DS":
         fields |= {"offset0": low, "offset1": high}
@@ -243,11 +244,7 @@ def instruction(one: Access) -> list[int]:
             del fields["vdst"]
     if one.returns:
         fields |= {"gfx9": {"sc0": 1}, "gfx11": {"glc": 1}, "gfx12": {"th": 1}}[family]
-    encoding = layout.base
-    for name, content in fields.items():
-        if name in layout.fields:
-            encoding = layout.put(encoding, name, content)
-    return [encoding >> 32 * n & 0xFFFF_FFFF for n in range(layout.dwords)]
+    return packed(one.opcode, one.number, fields)
 
 
 def reads(one: Access) -> bool:

@@ -24,6 +24,7 @@ from tests.emulator.amd_isa import pcode, pcode_values, single
 from tests.emulator.amd_isa.pcode_decisions import decided
 from tests.emulator.amd_isa.pcode_values import Value, value
 from tests.emulator.amd_isa.single import EXEC, LITERAL, encode, move
+from tools.record.amd.encode import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,17 +97,13 @@ def scalars(name: str) -> Iterator[Scalar]:
 
 
 def words_of(form: Scalar) -> list[int]:
-    layout = form.opcode.form
-    fields = {"sdst": 8, "ssrc0": 4, "ssrc1": 6, "simm16": form.constant or 0, "op": form.number}
+    fields = {"sdst": 8, "ssrc0": 4, "ssrc1": 6, "simm16": form.constant or 0}
     more = [LITERAL_WORD] if form.opcode.literal else []
     if form.operand is not None:
         fields[form.operand[0]] = form.operand[1]
         more += [LITERAL_WORD] if form.operand[1] == LITERAL else []
-    encoding = layout.base
-    for field, content in fields.items():
-        if field in layout.fields and (field in ("op", "simm16") or form.size(field)):
-            encoding = layout.put(encoding, field, content)
-    return [encoding, *more]
+    used = {field: code for field, code in fields.items() if field == "simm16" or form.size(field)}
+    return packed(form.opcode, form.number, used) + more
 
 
 def refused(name: str, form: Scalar) -> str:

@@ -23,6 +23,7 @@ from emulator.shared.memory import AddressSpace
 from tests.emulator.amd_isa import pcode, single
 from tests.emulator.amd_isa.pcode_values import value
 from tests.emulator.amd_isa.single import LITERAL, encode, move
+from tools.record.amd.encode import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,12 +119,12 @@ def distance(one: Load, family: str) -> int:
 
 def words_of(name: str, one: Load) -> list[int]:
     """Return code that makes the base, loads, and stores what came."""
-    family, layout = target(name).family, one.opcode.form
+    family = target(name).family
     base = AT - distance(one, family) & -one.unit | one.low & one.unit - 1
     size = distance(one, family) + 4 * one.dwords - one.short if one.short else NO_LIMIT
     stride = 4 if one.short and one.low else 0  # the size then counts structures
     m0 = 124 if family == "gfx9" else 125
-    fields = {"op": one.number, "sdata": DESTINATION, "sbase": 8 // 2, "offset": one.offset}
+    fields = {"sdata": DESTINATION, "sbase": 8 // 2, "offset": one.offset}
     if one.register is not None:
         fields |= {"soffset": m0 if one.m0 else SCALAR, "soffset_en": 1, "imm": 1}
         if not one.offset:
@@ -132,17 +133,12 @@ def words_of(name: str, one: Load) -> list[int]:
                 fields |= {"soffset_en": 0, "offset": fields["soffset"]} if family == "gfx9" else {}
     else:
         fields |= {"soffset": 124 if family != "gfx9" else 0, "imm": 1}
-    encoding = layout.base
-    for field, content in fields.items():
-        if field in layout.fields:
-            encoding = layout.put(encoding, field, content)
     words = [
         *encode(name, "s_add_u32", "SOP2", base, sdst=8, ssrc0=0, ssrc1=LITERAL),
         *encode(name, "s_addc_u32", "SOP2", (base >> 32) + (stride << 16), sdst=9, ssrc0=1, ssrc1=LITERAL),
         *encode(name, "s_mov_b32", "SOP1", size // (stride or 1), sdst=10, ssrc0=LITERAL),
         *encode(name, "s_mov_b32", "SOP1", one.register or 0, sdst=m0 if one.m0 else SCALAR, ssrc0=LITERAL),
-        encoding & 0xFFFF_FFFF,
-        encoding >> 32,
+        *packed(one.opcode, one.number, fields),
         0xBF8C_0000 if family == "gfx9" else 0xBF89_0000 if family == "gfx11" else 0xBFC7_0000,
     ]
     for n in range(one.dwords):

@@ -111,7 +111,7 @@ def test_plain_forms_of_short_encodings() -> None:
 @there
 @pytest.mark.slow
 @pytest.mark.sampled(25)
-@pytest.mark.parametrize("kind", pcode_forms.VECTOR_FORMATS)
+@pytest.mark.parametrize("kind", pcode_forms.KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_forms(name: str, kind: str) -> None:
     verdict(tally(name, lambda _: [pcode_forms.Choice()], lambda form: form.kind == kind))
@@ -147,7 +147,7 @@ MODIFIED = (
     ("name", "kind"),
     [
         pytest.param(*both, marks=[] if both in MODIFIED else [pytest.mark.landing])
-        for both in itertools.product(NAMES, pcode_forms.VECTOR_FORMATS)
+        for both in itertools.product(NAMES, pcode_forms.KINDS)
     ],
 )
 def test_operands_and_modifiers(name: str, kind: str) -> None:
