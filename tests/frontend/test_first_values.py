@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import frontend
-from tests.oracles.first_values import answer
+from tests.oracles.first_values import record
 from tests.oracles.recording import recorded
 
 WANT = recorded("first_values.json")
@@ -14,7 +14,7 @@ WANT = recorded("first_values.json")
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("text", WANT)
 def test_first_values_have_pytorch_s_mean_deviation_and_shape(text: str):
-    got = answer(frontend, text)
+    got = record(frontend, text)
     assert list(got) == list(WANT[text])
     for name, (count, zeros, mean, spread, kurtosis) in WANT[text].items():
         assert got[name][:2] == [count, zeros], name

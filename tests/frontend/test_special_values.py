@@ -1,25 +1,21 @@
-"""Powers, remainders and rounded quotients of special numbers, against PyTorch.
-
-`tests.oracles.special` recorded it.
-"""
+"""Powers, remainders and rounded quotients of special numbers, as `tests.oracles.special` recorded them."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from frontend import Tensor
+from tests.oracles.recording import recorded
+from tests.oracles.special import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RECORDED: Any = json.loads((Path(__file__).parent / "data/special_values.json").read_text())
-NUMBERS = [float(n) for n in RECORDED["numbers"]]
+WANT = recorded("special.json")
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "pow": lambda x, y: x**y,
     "mod": lambda x, y: x % y,
@@ -41,8 +37,8 @@ def check(got: Any, want: Any, places: float) -> None:
     np.testing.assert_allclose(got[~exact], want[~exact], rtol=places, atol=0)
 
 
-def recorded(dtype: str, operation: str) -> Any:
-    return [[float(n) for n in row] for row in RECORDED[dtype][operation]]
+def table(dtype: str, operation: str) -> Any:
+    return [[float(n) for n in row] for row in WANT[f"{operation} {dtype}"]]
 
 
 def lost(x: float, y: float, want: float) -> bool:
@@ -55,7 +51,7 @@ def lost(x: float, y: float, want: float) -> bool:
 def test_special_values_match_pytorch(dtype: str, operation: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)
     got = OPERATIONS[operation](x.unsqueeze(1), x)
-    want = recorded(dtype, operation)
+    want = table(dtype, operation)
     if operation == "mod":  # the remainder is exact, as Python's
         want = [
             [a % b if lost(a, b, n) else n for b, n in zip(x.tolist(), row, strict=True)]
@@ -70,11 +66,11 @@ def test_powers_to_special_numbers_match_pytorch(dtype: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)
     exponents = x.tolist()
     got = np.array([(x**n).tolist() for n in exponents]).T
-    check(got, recorded(dtype, "pow"), 2 * STEP[dtype])
+    check(got, table(dtype, "pow"), 2 * STEP[dtype])
 
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", STEP)
 def test_powers_of_special_numbers_match_pytorch(dtype: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)
-    check([(n**x).tolist() for n in x.tolist()], recorded(dtype, "pow"), 2 * STEP[dtype])
+    check([(n**x).tolist() for n in x.tolist()], table(dtype, "pow"), 2 * STEP[dtype])

@@ -1,7 +1,5 @@
 """Record the gradients of PyTorch where functions have kinks, poles and undefined slopes.
 
-    python -m tests.oracles.edges [EXPRESSION ...]     # in an environment with PyTorch
-
 Writes `tests/frontend/data/edges.json`: for each expression there, and each that is added, the values of its
 result and the gradient of each `t(...)`, a float32 tensor of these numbers; None where there is none.
 
@@ -12,17 +10,10 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
-from typing import TYPE_CHECKING, Any
-
-from tests.oracles.recording import record
-from tools.arguments import reported
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Any
 
 
-def answer(torch: Any, text: str) -> list[Any]:
+def record(torch: Any, text: str) -> list[Any]:
     """Return the values and the gradients of an expression; `torch` is PyTorch or `frontend`."""
     leaves: list[Any] = []
 
@@ -39,12 +30,3 @@ def answer(torch: Any, text: str) -> list[Any]:
     y.sum().backward() if y.ndim else y.backward()
     every = [y.detach(), *[x.grad for x in leaves]]
     return [None if v is None else [float(f"{n:.6g}") for n in v.reshape(-1).tolist()] for v in every]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records; return 0."""
-    return record("tests.oracles.edges", __doc__, "edges.json", answer, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(reported(main))

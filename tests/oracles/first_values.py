@@ -1,7 +1,5 @@
 """Record the distributions of PyTorch's first values of parameters.
 
-    python -m tests.oracles.first_values [LAYER ...]     # in an environment with PyTorch
-
 Writes `tests/frontend/data/first_values.json`: for each layer there, and each that is added, the number of
 elements, of zeros, the mean, deviation and kurtosis (1.8 uniform, 3 normal) of each parameter and buffer.
 
@@ -10,16 +8,12 @@ Not here: the comparison (`tests/frontend/test_first_values.py`).
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
-from tests.oracles.recording import record
-from tools.arguments import reported
 
-
-def answer(torch: Any, text: str) -> dict[str, list[float]]:
+def record(torch: Any, text: str) -> dict[str, list[float]]:
     """Return what is recorded of a layer, a text after `nn.`, whose parameters are drawn from the seed 0."""
     torch.manual_seed(0)
     layer = eval(f"nn.{text}", {"nn": torch.nn, "torch": torch})  # noqa: S307 - this tool's own text
@@ -31,12 +25,3 @@ def answer(torch: Any, text: str) -> dict[str, list[float]]:
         values = (float(x.mean()), spread, kurtosis)
         found[name] = [x.size, int((x == 0).sum()), *[float(f"{v:.5g}") for v in values]]
     return found
-
-
-def main(argv: Any = None) -> int:
-    """Write the records; return 0."""
-    return record("tests.oracles.first_values", __doc__, "first_values.json", answer, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(reported(main))

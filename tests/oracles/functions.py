@@ -1,7 +1,5 @@
 """Record what functions of `torch.nn.functional` return.
 
-    python -m tests.oracles.functions [EXPRESSION ...]     # in an environment with PyTorch
-
 Writes `tests/frontend/data/functions.json`: for each expression there, and each that is added, the shape and
 the values of its result. `t(2, 3)` is a float tensor of that shape, another one for each `n`; `p` the same
 within 0..1.
@@ -12,17 +10,14 @@ Not here: the comparison (`tests/frontend/test_functions_of_pytorch.py`), layers
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tests.oracles.layers import given
-from tests.oracles.recording import record
-from tools.arguments import reported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
 def names(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
@@ -40,17 +35,9 @@ def names(make: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
     return {"t": t, "p": p, "whole": whole}
 
 
-def _answer(torch: Any, text: str) -> dict[str, Any]:
+def record(torch: Any, text: str) -> dict[str, Any]:
+    """Return the shape and the values of an expression's result."""
     space = {"F": importlib.import_module("torch.nn.functional"), **names(torch.tensor)}
     result = eval(text, space)  # noqa: S307 - this tool's own text
     values = [float(f"{v:.6g}") for v in result.reshape(-1).tolist()]
     return {"shape": list(result.shape), "values": values}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records; return 0."""
-    return record("tests.oracles.functions", __doc__, "functions.json", _answer, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(reported(main))

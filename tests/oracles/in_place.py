@@ -1,7 +1,5 @@
 """Record PyTorch's values and gradients of programs that write in place.
 
-    python -m tests.oracles.in_place [PROGRAM ...]     # in an environment with PyTorch
-
 Each program starts from the leaves of `leaves` and changes `y`, whose square, weighted by element, is
 differentiated. It writes `tests/frontend/data/in_place.json`: y and the gradients, or the class of the error.
 
@@ -10,14 +8,10 @@ Not here: the comparison (`tests/frontend/test_gradients_in_place.py`).
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.oracles import recording
-from tools.arguments import reported
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 LEAVES: Final[dict[str, Any]] = {
     "x": [1.0, -2.0, 3.0], "v": [5.0, 0.5], "s": 4.0, "q": [[1.0, 2.0, -1.0], [3.0, 0.5, 4.0]],
@@ -44,19 +38,9 @@ def answer(text: str, tensor: Callable[..., Any]) -> dict[str, Any]:
     }
 
 
-def record(text: str, tensor: Callable[..., Any]) -> dict[str, Any]:
+def record(torch: Any, text: str) -> dict[str, Any]:
     """Return the answer, or the class of the error."""
     try:
-        return answer(text, tensor)
+        return answer(text, torch.tensor)
     except Exception as error:  # noqa: BLE001 - whatever it raises is the answer
         return {"error": type(error).__name__}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records; return 0."""
-    file, name = "in_place.json", "tests.oracles.in_place"
-    return recording.record(name, __doc__, file, lambda torch, text: record(text, torch.tensor), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(reported(main))

@@ -1,7 +1,5 @@
 """Record what PyTorch prints and computes for layers.
 
-    python -m tests.oracles.layers [LAYER ...]     # in an environment with PyTorch
-
 Writes `tests/frontend/data/layers.json`: for each layer there its text, the names and shapes of its state,
 and its results in evaluation mode for parameters and inputs that `filled` and `given` make. A layer without
 "inputs", the shapes of its inputs, is only printed; one that is added has those behind a bar: `ReLU() | 5`.
@@ -11,16 +9,11 @@ Not here: the comparison (`tests/frontend/test_layers_of_pytorch.py`).
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tests.oracles import recording
-from tools.arguments import command, pytorch, reported
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from tests.oracles.recording import recorded
 
 
 def given(shape: tuple[int, ...], n: int) -> np.ndarray[Any, Any]:
@@ -42,14 +35,19 @@ def flat(value: Any) -> list[Any]:
     return [] if value is None else [value]
 
 
-def record(torch: Any, text: str, shapes: list[list[int]]) -> dict[str, Any]:
+def record(torch: Any, text: str) -> dict[str, Any]:
     """Return the text, state and results of a layer."""
+    text, bar, inputs = text.partition(" | ")
+    shapes = [[int(size) for size in shape.split("x")] for shape in inputs.split()]
+    if not bar:
+        shapes = recorded("layers.json").get(text, {"inputs": []})["inputs"]
     layer = eval(f"nn.{text}", {"nn": torch.nn}).eval()  # noqa: S307 - this tool's own text
     with torch.no_grad():
         for n, (_, p) in enumerate(sorted(layer.named_parameters())):
             p.copy_(torch.tensor(filled(tuple(p.shape), n)))
-        inputs = [torch.tensor(given(tuple(s), n)) for n, s in enumerate(shapes)]
-        outs = flat(layer(*inputs)) if shapes else []
+        outs = (
+            flat(layer(*[torch.tensor(given(tuple(s), n)) for n, s in enumerate(shapes)])) if shapes else []
+        )
     return {
         "inputs": shapes,
         "text": repr(layer),
@@ -57,20 +55,3 @@ def record(torch: Any, text: str, shapes: list[list[int]]) -> dict[str, Any]:
         "shapes": [list(t.shape) for t in outs],
         "values": [[float(f"{v:.6g}") for v in t.reshape(-1).tolist()] for t in outs],
     }
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records; return 0."""
-    parser = command("tests.oracles.layers", __doc__)
-    parser.add_argument("layers", nargs="*", metavar="LAYER", help="one that is not recorded")
-    layers = {text: one["inputs"] for text, one in recording.recorded("layers.json").items()}
-    for text, _, shapes in (added.partition(" | ") for added in parser.parse_args(argv).layers):
-        layers[text] = [[int(size) for size in shape.split("x")] for shape in shapes.split()]
-    torch = pytorch()
-    recording.write("layers.json", {text: record(torch, text, shapes) for text, shapes in layers.items()})
-    print(f"{len(layers)} layers of PyTorch {torch.__version__}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(reported(main))

@@ -1,7 +1,5 @@
 """Record how far PyTorch's sixteen-bit results are from those of float64, for functions of several steps.
 
-    python -m tests.oracles.rounding [EXPRESSION ...]     # in an environment with PyTorch
-
 A function of sixteen-bit floats computes in float32 and rounds once. Its inputs are rounded to the dtype
 first, so that their errors do not count. `tests/frontend/data/rounding.json` has, for each expression and
 dtype, the greatest and the root mean square error.
@@ -12,16 +10,12 @@ Not here: the comparison (`tests/frontend/test_rounding_of_functions.py`).
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tests.oracles.recording import record
-from tools.arguments import reported
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 DTYPES: Final = ("bfloat16", "float16")
 
@@ -49,7 +43,8 @@ def errors(found: Any, exact: Any) -> list[float]:
     return [float(f"{v:.4g}") for v in (np.abs(off).max(), np.sqrt((off * off).mean()))]
 
 
-def _answer(torch: Any, text: str) -> dict[str, list[float]]:
+def record(torch: Any, text: str) -> dict[str, list[float]]:
+    """Return the errors of an expression, by dtype."""
     functional = importlib.import_module("torch.nn.functional")
     found = {}
     for dtype in DTYPES:
@@ -64,12 +59,3 @@ def _answer(torch: Any, text: str) -> dict[str, list[float]]:
 
         found[dtype] = errors(value(wide=False), value(wide=True))
     return found
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the records; return 0."""
-    return record("tests.oracles.rounding", __doc__, "rounding.json", _answer, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(reported(main))
