@@ -31,7 +31,7 @@ import hcq
 import interop
 from hcq.config import override
 from interop import sanitize
-from tests.guests import bad_run, build, build_bad, build_cuda, build_library, more_cases
+from tests.guests import bad_run, build, build_bad, build_cuda, more_cases
 from tests.guests.cases import Data, placed
 from tests.guests.tutorials import compare
 from tools.arguments import command, reported
@@ -44,7 +44,7 @@ TRITON: Final = {target: f"{'nv' if target[0] == 's' else 'amd'}-emu:{target}" f
 CUDA: Final = {target: f"nv-emu:{target.removesuffix('a')}" for target in build_cuda.TARGETS}
 """Target of NVRTC -> emulated GPU."""
 TRITON_CASES: Final = {case.name: case for case in more_cases.ALL}
-LIBRARIES: Final = {Path(source).stem: cases for source, cases in build_library.SOURCES.items()}
+LIBRARIES: Final = {Path(source).stem: cases for source, cases in build_cuda.LIBRARIES.items()}
 """Archive of CUDA C++ kernels of all targets of NVRTC -> its cases."""
 CUDA_CASES: Final = {
     case.name: case for cases in (*build_cuda.SOURCES.values(), *LIBRARIES.values()) for case in cases
