@@ -255,7 +255,7 @@ def instructions_of(
     return count
 
 
-# `python -m tests.support.host_time nv` says what these cost in time. Python 3.11 runs two thirds of these
+# `python -m tests.support.host_time` says what these cost in time. Python 3.11 runs two thirds of these
 # instructions.
 
 

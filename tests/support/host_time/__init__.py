@@ -1,4 +1,4 @@
 """Host time of the GPU drivers on emulated kernels: `python -m tests.support.host_time`.
 
-Next: `nv`, `amd`, the cases; `finished`, what both share.
+Next: `nv`, `amd`, devices that execute nothing; `finished`, what both share.
 """

@@ -1,15 +1,6 @@
-"""Host time of launches and replays on the AMD driver, on the emulated kernel: Python time alone.
-
-The case "amd" measures PM4 queues, AQL queues, and the NVIDIA driver for comparison. The GPU's results are
-written outside the measured time, so each submission finds the previous one completed. No hardware is used.
-
-Not here: NVIDIA's case (`nv`).
-"""
+"""AMD's driver on an emulated GPU that executes nothing: with PM4 queues, or with AQL queues."""
 
 from __future__ import annotations
-
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from compiler.llvm import Machine, emit_object
 from drivers.amd.driver import AmdDriver
@@ -20,13 +11,7 @@ from hcq.config import config
 from hcq.device import Device
 from hcq.driver import QueueKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.support.host_time.finished import KERNELS, FinishedDevice, deaf
-from tests.support.host_time.nv import FinishedNv
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tools.bench.rows import Bench
+from tests.support.host_time.finished import FinishedDevice, deaf
 
 TARGETS = ("gfx1100", "gfx942")
 """One with PM4 queues and one with AQL queues."""
@@ -62,26 +47,3 @@ class FinishedAmd(FinishedDevice):
     def take(self) -> None:
         """Write the read pointer."""
         self._ring.queue.read_pointer[0] = self._ring.taken
-
-
-def amd(bench: Bench) -> None:
-    """Measure one launch, and replays of 256 kernels with every input changed and with none changed.
-
-    All devices are measured in turn; each AMD row states its time relative to NVIDIA's.
-    """
-    with ExitStack() as stack:
-        gpus = {f"{name}, emulated": stack.enter_context(FinishedAmd(name)) for name in TARGETS}
-        beside = stack.enter_context(FinishedNv())
-        cases: dict[str, Callable[[FinishedAmd | FinishedNv], Callable[[], None]]] = {
-            "record + args + encode + ring, one kernel": lambda gpu: gpu.launcher(),
-            f"{KERNELS} kernels replayed, every input changed": lambda gpu: gpu.replayer(changed=True),
-            f"{KERNELS} kernels replayed, nothing changed": lambda gpu: gpu.replayer(changed=False),
-        }
-        for case, make in cases.items():
-            runs = {name: (make(gpu), gpu.finish) for name, gpu in gpus.items()}
-            bench.interleaved(
-                case, runs, beside=(make(beside), beside.finish), name="nv, emulated", samples=2000
-            )
-
-
-CASES = {"amd": amd}

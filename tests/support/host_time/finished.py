@@ -3,7 +3,7 @@
 What a GPU would write is written by `finish`, outside the measured time, so each submission finds the
 previous one completed and retires it.
 
-Not here: the devices of the vendors and their cases (`nv`, `amd`).
+Not here: the devices of the vendors (`nv`, `amd`).
 """
 
 from __future__ import annotations
