@@ -25,6 +25,9 @@ _ROOTS: Final = (("LOAD_FAST", "local"), ("LOAD_DEREF", "cell"), ("LOAD_CLASSDER
                  ("LOAD_GLOBAL", "global"), ("LOAD_NAME", "global"))  # fmt: skip
 _STORES: Final = {"STORE_GLOBAL": "global", "STORE_NAME": "global", "STORE_DEREF": "cell"}
 _CONSTANTS: Final = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
+_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_OF_BASE: Final = "LOAD_SUPER_ATTR"
+"""An attribute of `super()`: its path is loose, as the variables before it are not its object."""
 _DYNAMIC: Final = frozenset({"getattr", "hasattr", "setattr", "vars", "__dict__", "attrgetter"})
 
 
@@ -109,17 +112,19 @@ def _path(every: list[dis.Instruction], at: int, found: Names) -> int:
     """
     i = every[at]
     root = _root(i)
-    if root is None and i.opname not in {"LOAD_ATTR", "LOAD_METHOD"}:
+    if root is None and i.opname not in _ATTRIBUTES and i.opname != _OF_BASE:
         return at + 1
     if root is not None and _augmented(every, at):
         return at + 1
     kind, name = root or ("loose", "")
     steps: list[Step] = []
     contents = True
-    at += root is not None
+    if i.opname == _OF_BASE:
+        steps.append(("attr", i.argval))
+    at += root is not None or i.opname == _OF_BASE
     while at < len(every):
         i = every[at]
-        if i.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
+        if i.opname in _ATTRIBUTES:
             if i.argval in ADDING:
                 contents = False
                 at += 1

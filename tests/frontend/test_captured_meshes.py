@@ -204,7 +204,8 @@ def test_a_replay_on_two_devices_calls_at_most_half_again_as_much_as_on_one():
     clean = {k: text for k, text in os.environ.items() if not k.startswith("HCQ_") or k == "HCQ_CACHE"}
     done = python("-c", program, env=clean | {"HCQ_CPU_DEVICES": "5"})
     alone, two, four = map(int, done.stdout.split())
-    assert two <= 1.5 * alone >= four / 1.5, done.stdout
+    assert two <= 1.5 * alone + 1, done.stdout  # Python 3.13 has one call less in each, so that 1.5 is tight
+    assert four <= 1.5 * 1.5 * alone, done.stdout
 
 
 def test_copies_of_an_exchange_wait_for_the_step_before_and_for_no_other_copy(tmp_path: Path):
