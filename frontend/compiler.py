@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["disable", "is_compiling", "is_exporting"]
+__all__ = ["allow_in_graph", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting"]
 
 
 def disable(fn: Any = None, recursive: bool = True, **_reason: Any) -> Any:  # noqa: FBT001, FBT002 - as given
@@ -13,9 +13,12 @@ def disable(fn: Any = None, recursive: bool = True, **_reason: Any) -> Any:  # n
     return disable if fn is None else fn
 
 
+allow_in_graph = disable
+
+
 def is_compiling() -> bool:
     """Return False: a captured function runs as it is written."""
     return False
 
 
-is_exporting = is_compiling
+is_dynamo_compiling = is_exporting = is_compiling

@@ -12,9 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "Final", "annotate", "export", "ignore", "is_scripting", "is_tracing", "isinstance", "script",
-    "script_if_tracing", "unused",
+    "Final", "ScriptFunction", "ScriptModule", "annotate", "export", "ignore", "is_scripting", "is_tracing",
+    "isinstance", "script", "script_if_tracing", "unused",
 ]  # fmt: skip
+
+
+class ScriptModule:
+    """The class of compiled modules, of which there are none: `isinstance(x, jit.ScriptModule)` is False."""
+
+
+ScriptFunction = ScriptModule
 
 
 def script(obj: Any, *_settings: Any, **_names: Any) -> Any:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
         detect_anomaly, enable_grad, inference_mode, no_grad, set_detect_anomaly, set_grad_enabled,
     )  # fmt: skip
     from frontend.autograd.gradients import grad, gradcheck, gradgradcheck
+    from frontend.nn.parameter import Variable
     from frontend.torch.gradients import backward
 
 __all__ = [
-    "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck",
+    "Function", "Variable", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck",
     "gradgradcheck", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip
 
@@ -32,6 +33,7 @@ if not TYPE_CHECKING:  # type checkers know all names
         __all__,
         {
             "Function": "frontend.autograd.function",
+            "Variable": "frontend.nn.parameter",
             "backward": "frontend.torch.gradients",
             "functional": "frontend.autograd.functional",
             **dict.fromkeys(("grad", "gradcheck", "gradgradcheck"), "frontend.autograd.gradients"),

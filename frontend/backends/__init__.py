@@ -10,5 +10,6 @@ Not here: the precision of products (`frontend.set_float32_matmul_precision`).
 from __future__ import annotations
 
 from frontend.backends import cuda, cudnn, mps
+from frontend.backends import mps as mkldnn
 
-__all__ = ["cuda", "cudnn", "mps"]
+__all__ = ["cuda", "cudnn", "mkldnn", "mps"]

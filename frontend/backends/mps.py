@@ -1,4 +1,4 @@
-"""`torch.backends.mps`: GPUs of Apple, which have no driver here."""
+"""`torch.backends.mps` and `.mkldnn`: GPUs of Apple, which have no driver here, and a library of the host."""
 
 
 def is_available() -> bool:

@@ -13,7 +13,7 @@ from frontend.assignment import refer
 from frontend.evaluation.constants import stopped
 from frontend.evaluation.gradient_state import is_parameter, listed, was_marked
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 __all__ = ["Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
@@ -65,6 +65,26 @@ class ModuleBuffer(metaclass=_BufferType):
         found.requires_grad = False
         vars(found)[PERSISTENT] = flag(persistent, "Buffer, persistent")
         return found
+
+
+class _TensorType(type):
+    """The type of `autograd.Variable`: every tensor is its instance."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Tensor)
+
+
+class TensorVariable(metaclass=_TensorType):
+    """`autograd.Variable(data)` of older programs: a tensor with the memory of `data` and no graph."""
+
+    def __new__(cls, data: Any, requires_grad: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyTorch's signature
+        """Return it. Raises `UsageTypeError` if `data` is no tensor."""
+        if not isinstance(data, Tensor):
+            raise UsageTypeError(f"Variable: wanted a tensor, saw a value of type {type(data).__name__}")
+        return data.detach().requires_grad_(requires_grad)
+
+
+Variable = TensorVariable
 
 
 class Uninitialized(Tensor):

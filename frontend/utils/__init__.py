@@ -1,10 +1,11 @@
-"""PyTorch's names for data sets (`utils.data`) and activation checkpoints (`utils.checkpoint`).
+"""PyTorch's `utils`: data sets, activation checkpoints, nested containers, and weights by their address.
 
-Not here: the code (`frontend.nn.data`, `frontend.autograd.checkpoint`).
+Not here: the code (`frontend.nn.data`, `frontend.autograd.checkpoint`, `frontend.hub`).
 """
 
 from __future__ import annotations
 
-from frontend.utils import checkpoint, data
+from frontend import hub as model_zoo
+from frontend.utils import _pytree, checkpoint, data
 
-__all__ = ["checkpoint", "data"]
+__all__ = ["_pytree", "checkpoint", "data", "model_zoo"]
