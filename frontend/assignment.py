@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from compiler.dtype import dtypes
 from frontend.arguments import checks
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, THREAD, FamilyLink, Rebound, TensorBase
+from frontend.evaluation.base import BORROWED, EPOCH, THREAD, FamilyLink, Rebound, TensorBase
 from frontend.evaluation.constants import constant, ruled
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import anyone, distinct, recomputed, version, wants
@@ -117,6 +117,8 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = F
             new = beside(self, new)
         new.used = True
         with LOCK:
+            if new.epoch not in {0, EPOCH[0]}:
+                refresh(new)  # while it can be rebuilt
             write(self, new, unique=unique)
     return self
 
@@ -373,7 +375,7 @@ def _rebind(t: TensorBase, new: TensorBase) -> None:
             new = recomputed(new)  # an expression that is computed into this tensor's memory
     become(t, new.expr, new.leaves)
     t.epoch = new.epoch
-    t.recipe = Rebound(home, version if home is not None else BORROWED)
+    t.recipe = Rebound(home, version if home is not None else BORROWED, first=not t.used)
     link = link_of(t)
     number = id(t)
     if home is None and (new.expr.op is PARAM or (link is not None and link.parent is not None)):

@@ -53,21 +53,22 @@ THREAD: Final = _ModesOfThread()
 
 
 class Rebound:
-    """The recipe of a tensor that was assigned to. Neither that tensor nor one built from it is rebuilt.
+    """The recipe of a tensor that was assigned to. It is not rebuilt, nor is what was built from it before.
 
     `home` is the memory in which the pending value will be stored, a `frontend.evaluation.storage.Home`; None
     if nothing is pending. `version` is the version of the memory's contents that the tensor had. BORROWED
     instead: the memory belongs to another tensor of the same value, and an assignment must not overwrite it.
     `kept`: an operation in place wrote the tensor, and its history is kept when its value is read; `assign`
-    ends it.
+    ends it. `first`: nothing was built from the tensor before it was assigned to.
     """
 
-    __slots__ = ("home", "kept", "version")
+    __slots__ = ("first", "home", "kept", "version")
 
-    def __init__(self, home: Any, version: int = 0) -> None:
+    def __init__(self, home: Any, version: int = 0, *, first: bool = False) -> None:
         self.home = home
         self.version = version
         self.kept = False
+        self.first = first
 
 
 class KeptHistory(Enum):
@@ -124,8 +125,8 @@ class FamilyLink(NamedTuple):
 
 
 INTERNAL: Final = frozenset({
-    *("epoch", "expr", "leaves", "link", "of_part", "operand", "parameter", "recipe", "state"),
-    *("symbolic_rules", "training", "used"),
+    *("epoch", "expr", "leaves", "link", "of_part", "operand", "parameter", "reached", "recipe"),
+    *("state", "symbolic_rules", "training", "used"),
 })  # fmt: skip
 """Members that only functions of tensors use, and that `dir` does not list."""
 
@@ -140,7 +141,7 @@ class _Listed(ABCMeta):
 class TensorBase(metaclass=_Listed):
     """The state of a tensor: an expression, the realized leaves that it is over, and its recipe."""
 
-    __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "recipe", "state", "used")
+    __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "reached", "recipe", "state", "used")
 
     expr: TensorExpr
     leaves: Leaves
@@ -150,6 +151,8 @@ class TensorBase(metaclass=_Listed):
     """Whether other tensors were built from it."""
     epoch: int
     """The `EPOCH` in which the expression was last known to be current; 0 inside a trace."""
+    reached: bool
+    """Set once a value that is computed from it was read while it was pending (`history`); else unset."""
     state: GradientState
     link: FamilyLink
     """Its membership in a family of views; unset for a tensor that has no views and is none."""

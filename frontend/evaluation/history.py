@@ -19,9 +19,10 @@ Not here: realizing (`realize`). Next: `frontend.autograd.engine`, gradients. De
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 from typing import Any, Final
 
-from compiler.ir.ops import Ops
+from compiler.ir.ops import MOVEMENT, Ops
 from frontend.device import LOCK, Device
 from frontend.evaluation.base import EPOCH, THREAD, KeptHistory, Rebound, TensorBase
 from frontend.evaluation.expr import (
@@ -40,6 +41,8 @@ Node = tuple[TensorExpr, Leaves]
 """An expression and its leaves: a node of the graph that gradients are taken of."""
 FIRST: Final = frozenset({SEGMENT, VERSION, Ops.AFTER})
 """Operations whose values are those of their first source; the others only order or mark it."""
+KEPT_BYTES: Final = 64 << 20
+"""The largest tensor that is kept because values that are computed from it are read."""
 OPAQUE: Final = frozenset({STOP, LIMIT, Ops.BITCAST, Ops.FLOORDIV, Ops.MOD})
 """Operations of floats, with results that may be floats, through which no gradient flows."""
 
@@ -47,9 +50,14 @@ OPAQUE: Final = frozenset({STOP, LIMIT, Ops.BITCAST, Ops.FLOORDIV, Ops.MOD})
 def realize_for_reading(t: TensorBase) -> None:
     """Compute a pending tensor so that its value can be read, keeping its history for gradients.
 
-    What `realize_grouped` computes is computed with it. Raises as `realize_one`.
+    What `realize_grouped` computes is computed with it, and what an earlier read computed on its way and did
+    not keep: a loop that reads a value in each turn computes each turn once. Raises as `realize_one`.
     """
     realize_grouped(t)
+    again = _reached_again(t)
+    if again:
+        realize_beside((), [t, *again])
+        return
     if not anyone() or not t.expr.dtype.is_float:
         realize_one(t)
         return
@@ -90,6 +98,34 @@ def realize_grouped(t: TensorBase) -> None:
         found = [m for u in _behind(t, ended=True) for m in group_of(u) if m.expr.op is not PARAM]
         if any(m is not t for m in found):
             realize_beside((), list({id(u): u for u in (t, *found, *pending())}.values()))
+
+
+def _reached_again(t: TensorBase) -> list[Any]:
+    """Return the nearest pending tensors behind t that a read computed before; note those that t computes.
+
+    Views and constants are no work, except for numbers, as sums of steps; what is larger than `KEPT_BYTES` is
+    not kept.
+    """
+    if CAPTURE.now is not None or USES.now is not None or not t.epoch:
+        return []
+    found: dict[int, TensorBase] = {}
+    seen = {id(t)}
+    stack = [t]
+    while stack:
+        recipe: Any = stack.pop().recipe
+        for p in recipe[1:] if recipe.__class__ is tuple else ():
+            if p.__class__ is not t.__class__ or p.expr.op is PARAM or id(p) in seen:
+                continue
+            seen.add(id(p))
+            e = p.expr
+            size = prod(e.shape)
+            if e.op not in MOVEMENT and (p.leaves or size == 1) and size * e.dtype.itemsize <= KEPT_BYTES:
+                if hasattr(p, "reached"):
+                    found[id(p)] = p
+                    continue
+                p.reached = True
+            stack.append(p)
+    return list(found.values())
 
 
 def realize_written(t: TensorBase) -> None:

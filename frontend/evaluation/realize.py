@@ -92,7 +92,7 @@ def realize_one(t: TensorBase, *, alone: bool = False) -> None:
         t.expr = e.leaf
         if t.recipe.__class__ is Rebound:
             PENDING.pop(id(t), None)
-            t.recipe = Rebound(None, BORROWED if new is old else 0)
+            t.recipe = Rebound(None, BORROWED if new is old else 0, first=t.recipe.first)
             rederive_views(t)
         else:
             t.recipe = None if new is not old else Rebound(None, BORROWED)

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from frontend.evaluation.base import EPOCH, THREAD, Rebound, TensorBase
+from frontend.evaluation.base import BORROWED, EPOCH, THREAD, Rebound, TensorBase
+from frontend.evaluation.expr import PARAM
 from frontend.evaluation.trace import become
 
 
@@ -47,7 +48,7 @@ def recorded_uses() -> Iterator[list[weakref.ref[TensorBase]]]:
 def refresh(root: TensorBase) -> None:
     """Rebuild a pending tensor from its recipe if a tensor that it was built from was realized since.
 
-    A tensor built from an assigned tensor is not rebuilt: it has the value before the assignment. What was
+    A tensor built from a tensor that was assigned to since is not rebuilt: it has the value before. What was
     built with gradients is rebuilt with them, also inside `no_grad`. The caller holds `LOCK`.
     """
     cut, THREAD.cut = THREAD.cut, False
@@ -55,6 +56,16 @@ def refresh(root: TensorBase) -> None:
         _rebuild(root)
     finally:
         THREAD.cut = cut
+
+
+def _as_it_was(p: TensorBase, t: TensorBase) -> bool:
+    """Return whether an assigned tensor still has the value from which t was built: t reads its last leaf.
+
+    A tensor gets a leaf once, when its value is stored. That of a tensor whose memory it borrows may be older.
+    """
+    recipe: Any = p.recipe
+    own = recipe.first or recipe.version != BORROWED
+    return own and p.expr.op is PARAM and any(leaf is p.leaves[0] for leaf in t.leaves)
 
 
 def _rebuild(root: TensorBase) -> None:
@@ -76,7 +87,7 @@ def _rebuild(root: TensorBase) -> None:
         if stale:
             stack += stale
             continue
-        if not any(p.recipe.__class__ is Rebound for p in parents):
+        if not any(p.recipe.__class__ is Rebound and not _as_it_was(p, t) for p in parents):
             new = recipe[0](*recipe[1:])
             become(t, new.expr, new.leaves)
         if uses is not None and t is not root:

@@ -24,12 +24,13 @@ from frontend.arguments.checks import Shape, axis_of, broadcast
 from frontend.arguments.conversion import converting, read, shown
 from frontend.assignment import change
 from frontend.device import LOCK
-from frontend.evaluation.base import T, TensorBase
+from frontend.evaluation.base import EPOCH, T, TensorBase
 from frontend.evaluation.constants import (
     Number, constant, convert, coordinate, number_like, spread, stopped, suited,
 )  # fmt: skip
 from frontend.evaluation.limits import refuse_known
 from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.refresh import refresh
 from frontend.evaluation.trace import apply, composite
 from frontend.evaluation.views import detach, link_of
 from frontend.ops.casts import cast
@@ -57,6 +58,8 @@ def setitem(self: TensorBase, key: Any, value: Any) -> None:
     if value.__class__ is self.__class__ and _is_there(self, key, value):
         return
     with LOCK:  # the new value has what other threads wrote to other parts
+        if value.__class__ is self.__class__ and value.epoch not in {0, EPOCH[0]}:
+            refresh(value)  # while it can be rebuilt
         change(self, written(self, key, value))
 
 
