@@ -61,7 +61,7 @@ def refresh(root: TensorBase) -> None:
 def _as_it_was(p: TensorBase, t: TensorBase) -> bool:
     """Return whether an assigned tensor still has the value from which t was built: t reads its last leaf.
 
-    A tensor gets a leaf once, when its value is stored. That of a tensor whose memory it borrows may be older.
+    A tensor gets a leaf once, when its value is stored. Memory that it borrows may have an older one.
     """
     recipe: Any = p.recipe
     own = recipe.first or recipe.version != BORROWED
