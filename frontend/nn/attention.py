@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
 from typing import Any, ClassVar, Final, Literal, cast
 
 from frontend.arguments.checks import whole
@@ -31,6 +33,26 @@ from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 _ACTIVATIONS: Final[dict[Any, Any]] = {"relu": Tensor.relu, "gelu": Tensor.gelu}
+
+
+class SDPBackend(Enum):
+    """PyTorch's names of implementations of attention; here one compiler makes all kernels."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+@contextmanager
+def sdpa_kernel(backends: SDPBackend | list[SDPBackend], set_priority: bool = False) -> Iterator[None]:  # noqa: FBT001, FBT002
+    """Do nothing: attention inside the block has the kernels that it has outside. Raises `UsageTypeError`."""
+    del set_priority
+    if not all(isinstance(b, SDPBackend) for b in (backends if isinstance(backends, list) else [backends])):
+        raise UsageTypeError(f"sdpa_kernel: wanted an SDPBackend or a list of them, saw {shown(backends)}")
+    yield
 
 
 class MultiheadAttention(Module):
