@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from compiler.dtype import dtypes
 from frontend.arguments import checks
 from frontend.device import LOCK
-from frontend.evaluation.base import BORROWED, EPOCH, THREAD, FamilyLink, Rebound, TensorBase
+from frontend.evaluation.base import BORROWED, THREAD, FamilyLink, Rebound, TensorBase
 from frontend.evaluation.constants import constant, ruled
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import anyone, distinct, recomputed, version, wants
@@ -117,8 +117,6 @@ def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = F
             new = beside(self, new)
         new.used = True
         with LOCK:
-            if new.epoch not in {0, EPOCH[0]}:
-                refresh(new)  # while it can be rebuilt
             write(self, new, unique=unique)
     return self
 
