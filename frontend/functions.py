@@ -271,10 +271,14 @@ def randint(
     return Tensor.randint(*size, low=low, high=high, dtype=dtype, device=device)
 
 
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = None) -> Tensor:
+def normal(
+    mean: Any = 0.0, std: Any = 1.0, size: Any = None, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return normally distributed numbers: of a shape `size`, or one for each element of `mean` and `std`."""
     if size is not None:
-        return Tensor.normal(*size, mean=mean, std=std, dtype=dtype)
+        made = Tensor.normal(*size, mean=mean, std=std, dtype=dtype, device=device)
+        return made.requires_grad_(requires_grad)
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         raise UsageTypeError("normal: wanted a tensor as mean or std, or a size, saw numbers alone")
     total = mean + std * 0
@@ -394,21 +398,29 @@ def distance(x: Tensor, p: float) -> Tensor:
     return (found != 0).where(found, 0.0) if p == 2 else found
 
 
-def logspace(start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None) -> Tensor:
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """Return `steps` numbers from base**start to base**end, whose exponents are evenly spaced."""
-    return (Tensor.linspace(start, end, steps, dtype=dtype) * math.log(base)).exp()
+    made = (Tensor.linspace(start, end, steps, dtype=dtype, device=device) * math.log(base)).exp()
+    return made.requires_grad_(requires_grad)
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64, device: Any = None
+) -> Tensor:
     """Return the indices (2, n) of the lower triangle of a matrix, row by row."""
     every = [(i, j) for i in range(row) for j in range(col) if j - i <= offset]
-    return Tensor([[p[k] for p in every] for k in (0, 1)], dtype=dtype)
+    return Tensor([[p[k] for p in every] for k in (0, 1)], dtype=dtype, device=device)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = dtypes.int64, device: Any = None
+) -> Tensor:
     """Return the indices (2, n) of the upper triangle of a matrix, row by row."""
     every = [(i, j) for i in range(row) for j in range(col) if j - i >= offset]
-    return Tensor([[p[k] for p in every] for k in (0, 1)], dtype=dtype)
+    return Tensor([[p[k] for p in every] for k in (0, 1)], dtype=dtype, device=device)
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:

@@ -288,7 +288,14 @@ def eye(
     return marked(convert(diagonal, element_type(dtype) or FLOAT[0]), requires_grad)
 
 
-def full_like(self: T, value: float, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+def full_like(
+    self: T,
+    value: float,
+    *,
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
+) -> T:
     """Return a tensor of the shape of self, and by default its dtype and device, of one number.
 
     The number is truncated for integers. Raises `UsageError` if it does not fit the dtype.
@@ -297,26 +304,30 @@ def full_like(self: T, value: float, *, dtype: DType | str | None = None, device
     scalar = _scalar(
         self.__class__, suited(value, found), found, self.expr.device if device is None else device
     )
-    return constant(scalar, scalar.expr.arg, found, self.expr.shape)
+    return marked(constant(scalar, scalar.expr.arg, found, self.expr.shape), requires_grad)
 
 
-def zeros_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+def zeros_like(
+    self: T, *, dtype: DType | str | None = None, device: str | None = None, requires_grad: bool | None = None
+) -> T:
     """Return zeros in the shape, dtype and device of self; see `full_like`."""
-    return full_like(self, 0, dtype=dtype, device=device)
+    return full_like(self, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def ones_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+def ones_like(
+    self: T, *, dtype: DType | str | None = None, device: str | None = None, requires_grad: bool | None = None
+) -> T:
     """Return ones in the shape, dtype and device of self; see `full_like`."""
-    return full_like(self, 1, dtype=dtype, device=device)
+    return full_like(self, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def empty_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+def empty_like(
+    self: T, *, dtype: DType | str | None = None, device: str | None = None, requires_grad: bool | None = None
+) -> T:
     """Return a realized tensor with undefined contents in the shape, dtype and device of self."""
-    found, place = (
-        element_type(dtype) or self.expr.dtype,
-        Device.named(self.expr.device if device is None else device),
-    )
-    return self.__class__.of_part(allocated(self.expr.shape, found, place))
+    place = Device.named(self.expr.device if device is None else device)
+    part = allocated(self.expr.shape, element_type(dtype) or self.expr.dtype, place)
+    return marked(self.__class__.of_part(part), requires_grad)
 
 
 @accepts_aliases
@@ -351,32 +362,43 @@ def _one_hot(self: T, limit: IndexLimit) -> T:
     return convert(apply(Ops.EQ, None, place, row), dtypes.int64)
 
 
-def _made(make: Callable[..., Any], like: T, *args: Any, dtype: DType | str | None, device: str | None) -> T:
-    e = like.expr
-    where = e.device if device is None else device
-    made: T = make(like.__class__, *args, dtype=element_type(dtype) or e.dtype, device=where)
+def _made(make: Callable[..., Any], like: T, *args: Any, dtype: Any, device: str | None, wanted: Any) -> T:
+    found, where = element_type(dtype) or like.expr.dtype, like.expr.device if device is None else device
+    made: T = make(like.__class__, *args, dtype=found, device=where, requires_grad=wanted)
     return made
 
 
 def new_zeros(
-    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
+    self: T,
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> T:
     """Return zeros of a shape in the dtype and on the device of self; see `zeros`."""
-    return _made(zeros, self, *shape, dtype=dtype, device=device)
+    return _made(zeros, self, *shape, dtype=dtype, device=device, wanted=requires_grad)
 
 
 def new_ones(
-    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
+    self: T,
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> T:
     """Return ones of a shape in the dtype and on the device of self; see `ones`."""
-    return _made(ones, self, *shape, dtype=dtype, device=device)
+    return _made(ones, self, *shape, dtype=dtype, device=device, wanted=requires_grad)
 
 
 def new_empty(
-    self: T, *shape: int | Sequence[int], dtype: DType | str | None = None, device: str | None = None
+    self: T,
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> T:
     """Return undefined contents of a shape in the dtype and on the device of self; see `empty`."""
-    return _made(empty, self, *shape, dtype=dtype, device=device)
+    return _made(empty, self, *shape, dtype=dtype, device=device, wanted=requires_grad)
 
 
 def new(self: T, *given: Any) -> T:
@@ -393,9 +415,10 @@ def new_full(
     *,
     dtype: DType | str | None = None,
     device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> T:
     """Return one number in a shape, in the dtype and on the device of self; see `full`."""
-    return _made(full, self, shape, fill_value, dtype=dtype, device=device)
+    return _made(full, self, shape, fill_value, dtype=dtype, device=device, wanted=requires_grad)
 
 
 def new_tensor(

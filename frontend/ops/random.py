@@ -347,17 +347,21 @@ def kaiming_normal(
     return normal(cls, sizes, std=std, dtype=dtype, device=device)
 
 
-def rand_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+def rand_like(
+    self: T, *, dtype: DType | str | None = None, device: str | None = None, requires_grad: bool | None = None
+) -> T:
     """Return numbers as of `rand` in the shape of self, and on its device unless another is given.
 
     `dtype` is by default that of self if it is a float, else float32.
     """
-    return _like(rand, self, dtype, device)
+    return marked(_like(rand, self, dtype, device), requires_grad)
 
 
-def randn_like(self: T, *, dtype: DType | str | None = None, device: str | None = None) -> T:
+def randn_like(
+    self: T, *, dtype: DType | str | None = None, device: str | None = None, requires_grad: bool | None = None
+) -> T:
     """Return numbers as of `randn` in the shape of self; `dtype` and device as of `rand_like`."""
-    return _like(randn, self, dtype, device)
+    return marked(_like(randn, self, dtype, device), requires_grad)
 
 
 def _like(make: Any, x: T, dtype: DType | str | None, device: str | None) -> T:

@@ -366,13 +366,12 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 def randint_like(
-    input: Tensor, low: int = 0, high: int | None = None, *, dtype: Any = None, memory_format: Any = None
+    input: Tensor, low: int = 0, high: int | None = None, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """Return random integers from `low` (with one number 0) below `high`, in the shape of a tensor."""
-    del memory_format
     low, high = (0, low) if high is None else (low, high)
     found = element_type(dtype) or input.dtype
-    return Tensor.randint(*input.shape, low=low, high=high, dtype=found, device=input.device)
+    return Tensor.randint(*input.shape, low=low, high=high, dtype=found, device=device or input.device)
 
 
 def range_(start: float, end: float, step: float = 1, *, dtype: Any = None) -> Tensor:
