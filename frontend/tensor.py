@@ -324,10 +324,10 @@ class Tensor(Methods, Exchange):
         made = own and self.expr.op is PARAM and not any(x.origin for x in self.leaves if x.__class__ is Leaf)
         return cut or made or not transfer.flows(self, beyond=True)
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:  # noqa: ARG002 - the field's signature
         """Return a copy of the value as a NumPy array of the same shape and dtype; bfloat16 as float32.
 
-        Waits and raises as `tobytes`.
+        `force` changes nothing: tensors with requires_grad are copied, too. Waits and raises as `tobytes`.
         """
         e, leaf = readable(self)
         return read(e, leaf, lambda data: to_numpy(data, e.shape, e.dtype))

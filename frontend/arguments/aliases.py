@@ -23,15 +23,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
-    "dim": ("axis", "axes"), "dims": ("axes", "order"), "axis": ("axes",), "keepdims": ("keepdim",),
-    "keepdim": ("keepdims",), "dim0": ("first",), "dim1": ("second", "axis1"), "dim2": ("axis2",),
-    "start_dim": ("start",), "end_dim": ("end",), "min": ("low",), "max": ("high",), "min_val": ("low",),
-    "max_val": ("high",), "chunks": ("count",), "split_size": ("size",),
-    "split_size_or_sections": ("size",), "sizes": ("shape",), "value": ("src",),
-    "num_classes": ("classes",), "negative_slope": ("slope",), "neg_slope": ("slope",),
+    "dim": ("axis", "axes"), "dims": ("axes", "order", "repeats"), "axis": ("axes",),
+    "keepdims": ("keepdim",), "keepdim": ("keepdims",), "dim0": ("first",), "axis0": ("first",),
+    "axis1": ("second",), "dim1": ("second", "axis1"), "dim2": ("axis2",), "start_dim": ("start",),
+    "end_dim": ("end",), "min": ("low",), "max": ("high",), "min_val": ("low",), "max_val": ("high",),
+    "chunks": ("count",), "split_size": ("size",), "split_size_or_sections": ("size",), "sizes": ("shape",),
+    "value": ("src",), "num_classes": ("classes",), "negative_slope": ("slope",), "neg_slope": ("slope",),
     "vec2": ("second", "other"), "mat2": ("other",), "indices_or_sections": ("sections",),
     "split_sizes": ("size",), "indices": ("index",), "end": ("stop",), "size": ("shape",),
-    "fill_value": ("value",), "memory_format": (), "layout": (), "pin_memory": (),
+    "fill_value": ("value",), "requires_grad": ("wanted",), "memory_format": (), "layout": (),
+    "pin_memory": (),
 }  # fmt: skip
 """Alias -> the declared names that it may replace; without one, how tensors lie in memory, without effect."""
 PLACES: Final[Mapping[str, int]] = {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from typing import Generic, NamedTuple
 
-from compiler.dtype import dtypes
+from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arguments.checks import Axes, axes_of, whole
 from frontend.arguments.conversion import converting
@@ -321,14 +321,16 @@ def matrix_power(self: T, n: int) -> T:
 
 
 @method
-def norm(self: T, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False) -> T:
-    """Return the p-norm over axes; None: of all elements.
+def norm(
+    self: T, p: float | str = 2.0, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None
+) -> T:
+    """Return the p-norm over axes, of the values in `dtype` if that is given; None: of all elements.
 
     p is a number, infinity (the greatest magnitude), -infinity (the least), 0 (the number of elements that
     are not 0), "fro" (2), or over two axes "nuc" (the sum of the singular values). Raises `UsageError` for
     integers, for another text, and for "nuc" over another number of axes.
     """
-    shape = self.expr.shape
+    shape, self = self.expr.shape, reductions.as_dtype(self, dtype)
     if not self.expr.dtype.is_float:
         raise UsageError(f"norm: wanted floats, saw {self.expr.dtype.name}; cast first")
     if isinstance(p, str) and p not in {"fro", "nuc"}:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from frontend.arguments.checks import tensor
-from frontend.arguments.conversion import converting
+from frontend.arguments.conversion import converting, flag
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.views import is_dense, offset, others, strides
 from frontend.ops import movement
@@ -52,8 +52,12 @@ def get_device(self: TensorBase) -> int:
 
 
 @converting
-def cuda(self: T, device: int | str | None = None) -> T:
-    """Return the value on a GPU of this machine: the first for None, number 1 for 1. Raises as `to`."""
+def cuda(self: T, device: int | str | None = None, non_blocking: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the value on a GPU of this machine: the first for None, number 1 for 1. Raises as `to`.
+
+    `non_blocking` changes nothing: the host never waits.
+    """
+    flag(non_blocking, "cuda, non_blocking")
     return self.to(device if isinstance(device, str) else "cuda" if device is None else f"cuda:{device}")
 
 

@@ -302,14 +302,15 @@ def std_mean(
 
 
 @method
-def nansum(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+def nansum(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
     """Return the sum over axes of the values that are not NaN; dtypes as of `sum`."""
-    return sum(ruled("numbers", where(ne(self, self), 0, self), self), axis, keepdim)
+    return sum(ruled("numbers", where(ne(self, self), 0, self), self), axis, keepdim, dtype)
 
 
 @method
-def nanmean(self: T, axis: Axes = None, keepdim: bool = False) -> T:
+def nanmean(self: T, axis: Axes = None, keepdim: bool = False, dtype: DType | str | None = None) -> T:
     """Return the mean over axes of the values that are not NaN, as a float; NaN if there are none."""
+    self = as_dtype(self, dtype)
     there = convert(apply(Ops.EQ, None, self, self), float_dtype(self.expr.dtype))
     return div(nansum(self, axis, keepdim), sum(there, axis, keepdim))
 

@@ -126,15 +126,19 @@ def _tensor(t: Tensor, storages: list[bytes]) -> _Call:
     return _called("torch._utils._rebuild_tensor_v3", *arguments, _Global("torch", t.dtype.name))
 
 
-def save(obj: Any, f: str | Path | IO[bytes]) -> None:
+def save(
+    obj: Any, f: str | Path | IO[bytes], pickle_module: Any = None, pickle_protocol: int = 2,
+    _use_new_zipfile_serialization: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+) -> None:  # fmt: skip
     """Write data to a file or a binary stream in the format of `torch.save`; `load` and PyTorch read it.
 
     Data may hold numbers, texts, bytes, sets, dtypes, tensors, and lists, tuples and dictionaries of them.
     Tensors are computed and copied, each with memory of its own. For a path, a new file is written completely
     before it replaces an older one. Raises `UsageTypeError`, which names the value, for anything else, before
     anything is written; `OSError` when the file cannot be written, `FileNotFoundError` without its folder,
-    and as `Tensor.realize`.
+    and as `Tensor.realize`. The last three arguments change nothing: the format is that of today's PyTorch.
     """
+    del pickle_module, pickle_protocol, _use_new_zipfile_serialization
     storages: list[bytes] = []
     described, packed = _described(obj, storages, "data"), BytesIO()
     _Pickler(packed, 2).dump(described)
