@@ -118,3 +118,29 @@ def test_views_constants_and_large_tensors_are_not_kept(monkeypatch: pytest.Monk
         assert np.isfinite((view @ small + low + large.sum(0)).sum().item())
     kept = [t.expr.op == "PARAM" for t in (view, low, large, small)]
     assert kept == [False, False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["dropout", "noise", "norm"])
+def test_reading_values_changes_no_training(kind: str):
+    """What is kept is what is rebuilt: random draws and statistics are those of a run without reads."""
+    found = []
+    for reads in (True, False):
+        torch.manual_seed(3)
+        first, last, norm = nn.Linear(6, 8), nn.Linear(8, 3), nn.BatchNorm1d(8)
+        model = nn.ModuleList([first, last, norm])
+        sgd, x = torch.optim.SGD(model.parameters(), 0.1), torch.tensor(numbers(16, 6))
+        for _ in range(4):
+            h = first(x)
+            read = [h.sum().item(), h.max().item()] if reads else []
+            h = norm(h) if kind == "norm" else h + torch.rand_like(h) if kind == "noise" else h
+            h = nn.functional.dropout(torch.tanh(h), 0.3 if kind == "dropout" else 0.0)
+            read += [h.sum().item(), (h > 0).float().mean().item()] if reads else []
+            loss = nn.functional.cross_entropy(last(h), torch.arange(16) % 3)
+            sgd.zero_grad()
+            loss.backward()
+            read += [p.grad.norm().item() for p in model.parameters() if p.grad is not None and reads]
+            sgd.step()
+            assert np.isfinite(read).all()
+        found.append([loss.item(), *[p.tolist() for p in model.parameters()], norm.running_mean.tolist()])
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
