@@ -402,9 +402,17 @@ def logspace(
     start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return `steps` numbers from base**start to base**end, whose exponents are evenly spaced."""
-    made = (Tensor.linspace(start, end, steps, dtype=dtype, device=device) * math.log(base)).exp()
-    return made.requires_grad_(requires_grad)
+    """Return `steps` numbers from base**start to base**end, whose exponents are evenly spaced.
+
+    For integers both exponents and the results are truncated.
+    """
+    found = element_type(dtype) or FLOAT[0]
+    if not found.is_float:  # truncated, so that 8 must not be 7.99
+        each = Tensor.linspace(int(start), int(end), steps, dtype=dtypes.float64).tolist()
+        return Tensor([int(base**x) for x in each], dtype=found, device=device).requires_grad_(requires_grad)
+    wide = found if found.bits > 16 else dtypes.float32
+    made = (Tensor.linspace(start, end, steps, dtype=wide, device=device) * math.log(base)).exp()
+    return made.cast(found).requires_grad_(requires_grad)
 
 
 def tril_indices(
