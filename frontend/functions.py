@@ -281,6 +281,8 @@ def normal(
         return made.requires_grad_(requires_grad)
     if not isinstance(mean, Tensor) and not isinstance(std, Tensor):
         raise UsageTypeError("normal: wanted a tensor as mean or std, or a size, saw numbers alone")
+    if device is not None or requires_grad:
+        raise UsageTypeError("normal: device= and requires_grad= go with a size; leave them out here")
     total = mean + std * 0
     found: Tensor = mean + std * Tensor.randn(*total.shape, dtype=total.dtype, device=total.device)
     return found

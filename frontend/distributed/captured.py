@@ -279,9 +279,8 @@ class MeshGraph:
         units, none = list[KernelLaunch](), (1, 1, 1)
         for together in _together(nodes):
             units += [kernel for node in together for kernel in node.kernels]
-            if copies := [
-                copy for node in together for copy in node.copies
-            ]:  # none overwrites what one reads
+            copies = [copy for node in together for copy in node.copies]
+            if copies:  # in one unit, so that none overwrites what another reads
                 keys = tuple([key for c in copies for key in (c.written, c.read)])
                 ends = tuple([end for c in copies for end in (c.to + c.size, c.at + c.size)])
                 units.append(KernelLaunch(None, none, none, keys, ends, ()))

@@ -91,11 +91,18 @@ def apply(op: str, arg: Any, *sources: T) -> T:
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
-def abstract(like: T, expr: TensorExpr, leaves: Leaves, recipe: Any = None, epoch: int = 0) -> T:
-    """Return an abstract tensor, for use inside a trace: its leaves are integers, and its epoch is 0.
+def abstract(like: T, expr: TensorExpr, leaves: Leaves) -> T:
+    """Return an abstract tensor, for use inside a trace; `leaves` are integers, and its epoch is 0."""
+    t = _new(like.__class__)
+    t.expr = expr
+    t.leaves = leaves
+    t.recipe = None
+    t.used = False
+    t.epoch = 0
+    return t
 
-    With leaves, a recipe and an epoch it is any tensor.
-    """
+
+def _result(like: T, expr: TensorExpr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> T:
     t = _new(like.__class__)
     t.expr = expr
     t.leaves = leaves
@@ -311,7 +318,7 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     if expr is e and _is_wanted(a):
         expr, leaves = _apart(expr, leaves)
     a.used = True
-    found = abstract(a, expr, leaves, (call, a, value), a.epoch)
+    found = _result(a, expr, leaves, (call, a, value), a.epoch)
     if THREAD.cut:
         _stop(found)
     return found
@@ -389,7 +396,7 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
         ):
             expr, leaves = _apart(expr, leaves)
         recipe = (call, *args) if not names else (partial(call, **names), *args)
-        made = abstract(first, expr, leaves, recipe, epoch)
+        made = _result(first, expr, leaves, recipe, epoch)
         if THREAD.cut:
             _stop(made)
         return made
