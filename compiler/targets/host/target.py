@@ -96,14 +96,18 @@ def _last_level_bytes() -> int:
 
 @functools.cache
 def _flags() -> frozenset[str]:
-    """Return the names of this machine's instruction sets in /proc/cpuinfo."""
+    """Return the names of this machine's instruction sets in /proc/cpuinfo.
+
+    An emulator of another architecture may show the file of the machine that it runs on, which says nothing.
+    """
+    key = "flags" if os.uname().machine == "x86_64" else "Features"
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:
         return frozenset()
     for line in text.splitlines():
         name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
+        if name.strip() == key:
             return frozenset(value.split())
     return frozenset()
 
