@@ -85,12 +85,13 @@ def _assembler(name: Assembler) -> Callable[[str, str, Sequence[str]], bytes]:
         return _by_nvjitlink
     if name != "auto":
         raise UsageError(f"assembler {name!r} is not known; there are: auto, nvjitlink, ptxas")
-    try:
+    with suppress(UnsupportedError):
         _library()
-    except UnsupportedError:
+        return _by_nvjitlink
+    with suppress(UnsupportedError):
         _ptxas_path()
         return _by_ptxas
-    return _by_nvjitlink
+    raise UnsupportedError(f"there is neither nvJitLink nor ptxas\nhint: {_HINT}")
 
 
 @cache
@@ -168,7 +169,7 @@ def _ptxas_path() -> str:
     for found in (*_nvidia_programs("ptxas"), shutil.which("ptxas")):
         if found is not None:
             return str(found)
-    raise UnsupportedError(f"there is neither nvJitLink nor ptxas\nhint: {_HINT}")
+    raise UnsupportedError(f"there is no ptxas on the PATH\nhint: {_HINT}")
 
 
 def _nvidia_programs(name: str) -> list[Path]:
