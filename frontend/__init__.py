@@ -38,7 +38,7 @@ __all__ = [
 
 _PACKAGES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cuda", "distributed", "distributions", "func",
-    "hub", "jit", "linalg", "nn", "optim", "random", "special", "testing", "utils",
+    "hub", "jit", "linalg", "llm", "nn", "onnx", "optim", "random", "special", "testing", "utils",
 })  # fmt: skip
 
 

@@ -66,6 +66,8 @@ def _lines(report: Report) -> Iterator[str]:
     if cache.folder:
         held = f"{cache.entries} {'entry' if cache.entries == 1 else 'entries'}"
         yield f"  {cache.folder}: {held}, {size_text(cache.size)} of {size_text(cache.limit)}"
+        if cache.error:
+            yield f"  nothing is kept: {cache.error}. Cure: HCQ_CACHE names another folder"
     else:
         yield "  none: this user has no home. Cure: HCQ_CACHE names a folder for it"
     yield from ("", "Environment variables")

@@ -55,11 +55,18 @@ def _text(_name: str, text: str) -> str:
 
 
 def _file(name: str, text: str) -> str:
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        why = "is a folder" if path.is_dir() else f"lies in {str(path.parent)!r}, which is no folder"
-        raise UsageError(f"{name} must be a file that can be written, {text!r} {why}")
-    return text
+    folder = os.path.dirname(text) or "."  # noqa: PTH120 - of os.path, which answers for folders of others
+    if os.path.isdir(text) or not os.path.isdir(folder):  # noqa: PTH112
+        why = "is a folder" if os.path.isdir(text) else f"lies in {folder!r}, which is no folder"  # noqa: PTH112
+    elif not os.access(text if os.path.exists(text) else folder, os.W_OK):  # noqa: PTH110
+        why = "may not be written by this user"
+    else:
+        return text
+    raise UsageError(f"{name} must be a file that can be written, {text!r} {why}")
+
+
+def _report(name: str, text: str) -> str:
+    return "" if text == "0" else _file(name, text)
 
 
 def _path(name: str, text: str) -> Path | None:
@@ -162,7 +169,7 @@ class Config:
     emu_checked: bool = _setting(
         False,
         "HCQ_EMU_CHECKED",
-        "1: emulated GPUs run kernels with all sanitizers, as if named with +checked",
+        "1: emulated GPUs run kernels with all sanitizers, as if named with :checked",
         _flag,
     )
     emu_timeout_s: int = _setting(
@@ -175,7 +182,7 @@ class Config:
         "",
         "HCQ_COUNTERS",
         "1: print counts of the kernels of emulated GPUs when a device closes; else a file that gets JSON",
-        _file,
+        _report,
     )
     workers: int | None = _setting(
         None,
@@ -278,13 +285,17 @@ def config() -> Config:
 def override(**values: Any) -> Iterator[Config]:
     """Replace settings of the process, by field of `Config`, inside a `with` block. Not thread-safe.
 
-    Values have the types of the fields; they are not checked further. Raises `UsageTypeError` for a name that
-    is no field.
+    Values have the types of the fields, or are texts as in the environment; others are not checked. What a
+    device needs when it opens, such as `validate`, holds for those that open inside. Raises `UsageTypeError`
+    for a name that is no field, `UsageError` for a text that is no value.
     """
-    known = [item.name for item in fields(Config)]
-    if unknown := values.keys() - set(known):
+    known = {item.name: item.metadata for item in fields(Config)}
+    if unknown := values.keys() - known.keys():
         names = ", ".join(sorted(unknown))
         raise UsageTypeError(f"no setting is called {names}; there are {', '.join(known)}")
+    for name, value in values.items():
+        if isinstance(value, str) and value and (take := known[name]["take"]):
+            values[name] = take(known[name]["variable"], value)
     _current.append(replace(config(), **values))
     try:
         yield _current[-1]

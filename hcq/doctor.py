@@ -8,6 +8,7 @@ settings.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,12 +60,16 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The folder of compiled code; `folder` is empty when none is kept. Sizes are bytes."""
+    """The folder of compiled code; `folder` is empty when none is kept. Sizes are bytes.
+
+    `error` is why nothing can be kept there; empty: it can.
+    """
 
     folder: str
     entries: int
     size: int
     limit: int
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +244,17 @@ def _default(chosen: str, entries: Sequence[DriverEntry], devices: Sequence[Find
 def _cache(settings: Config) -> Cache:
     if settings.cache is None:
         return Cache("", 0, 0, settings.cache_bytes)
-    sizes = [status.st_size for _, status in Store(settings.cache).files()]
-    return Cache(str(settings.cache), len(sizes), sum(sizes), settings.cache_bytes)
+    sizes, error = [], ""
+    try:
+        sizes = [status.st_size for _, status in Store(settings.cache).files()]
+        present = next(folder for folder in (settings.cache, *settings.cache.parents) if folder.exists())
+        if not present.is_dir():
+            error = f"{present} is no folder"
+        elif not os.access(present, os.W_OK):
+            error = f"{present} may not be written by this user"
+    except OSError as refused:
+        error = str(refused)
+    return Cache(str(settings.cache), len(sizes), sum(sizes), settings.cache_bytes, error)
 
 
 def _text(default: object) -> str:

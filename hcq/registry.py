@@ -209,6 +209,7 @@ def parse(name: str) -> tuple[DriverEntry, int, str | None]:
     if entry is None or len(rest) > 2:
         names = [entry.name for entry in drivers()]
         near = next((known for known in names if first and known.startswith(first)), nearest(first, names))
+        near = first.replace("+", ":", 1) if first.partition("+")[0] in names else near
         hint = f"\nhint: did you mean {near!r}?" if near and entry is None else ""
         if first in GPU_NAMES:
             hint = "\nhint: GPUs are called nv or amd; `python -m hcq` shows those of this machine"

@@ -49,7 +49,7 @@ from frontend.nn.state.safetensors import SafeFile, safe_open, write
 from frontend.tensor import Tensor
 from frontend.variable import Variable
 from hcq.config import config
-from hcq.errors import CompileError, UsageError
+from hcq.errors import CompileError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,12 +146,18 @@ def save(path: str | Path, captured: Captured, args: Any, state: Mapping[str, Te
         )
     with LOCK:
         settle()
+        _check_state(state)
         state = {name: attached(t) for name, t in state.items()}
         realize_many(list(state.values()))
         facts, parts = _Writer(captured, state).file(args)
     text = json.dumps(facts, separators=(",", ":"))
     each = {n: (dtypes.uint8, (len(data),), partial(bytes, data)) for n, data in parts.items()}
     write(each, path, {KEY: text, DIGEST: _digest(text, parts.items())})
+
+
+def _check_state(state: object) -> None:
+    if state is not None and not isinstance(state, Mapping):
+        raise UsageTypeError(f"state=: wanted a dictionary of tensors, saw a {type(state).__name__}")
 
 
 def _digest(text: str, parts: Iterable[tuple[str, bytes]]) -> str:
@@ -253,6 +259,7 @@ def load(
 
     Raises `UsageError` and `OSError` as `TinyJit.load`.
     """
+    _check_state(state)
     with safe_open(path) as file:
         text = file.metadata.get(KEY)
         if not isinstance(text, str):

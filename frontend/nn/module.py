@@ -416,7 +416,8 @@ class Module(Hooked):
         name, `UsageTypeError` for no tensor.
         """
         mine: set[str] | None = self.__dict__.get(BUFFERS)
-        named = isinstance(self.__dict__.get(name), Tensor) if mine is None else name in mine
+        old = self.__dict__.get(name)
+        named = isinstance(old, Tensor) and not old.requires_grad if mine is None else name in mine
         self._check_new("register_buffer", name, tensor, Tensor, named)
         if tensor is not None and mine is None:
             tensor.requires_grad = False

@@ -7,6 +7,10 @@ Each is captured once for its shapes, and runs as one launch.
 Not here: PyTorch's names for tensors of the frontend (`frontend.torch`).
 """
 
+try:
+    import torch as _torch  # noqa: F401 - the modules below need it
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("needs PyTorch\nhint: pip install 'hcq[torch]'", name="torch") from error
 from frontend.torch_compile.backend import CompileSettings, graph_breaks, hcq
 from frontend.torch_compile.graph import GraphBreak, unsupported
 

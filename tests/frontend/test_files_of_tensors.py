@@ -298,6 +298,9 @@ def test_tensors_that_share_bytes_or_leave_some_out_are_refused(begins: tuple[in
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(20))
     with pytest.raises(UsageError, match=r"malformed: [ab] begins at byte .*; wanted"):
         nn.state.safe_load(path)
+    path.write_bytes(path.read_bytes()[: 8 + len(header) + 7])
+    with pytest.raises(UsageError, match=r"x, a: bytes \d+ to \d+ of 7 bytes of elements: cut off"):
+        nn.state.safe_load(path)
     head = b"GGUF" + struct.pack("<IQQ", 3, 2, 0)
     for name, at in zip(b"ab", begins, strict=True):
         head += struct.pack("<QBIQIQ", 1, name, 1, 2, 0, 4 * at)

@@ -39,6 +39,13 @@ def test_arguments_have_pytorch_s_places():
     assert compared > 80
 
 
+@pytest.mark.parametrize("name", ["frontend.llm", "frontend.onnx", "interop.cuda", "interop.sanitize"])
+def test_a_module_loads_when_its_name_is_first_used(name: str):
+    package, _, module = name.partition(".")
+    vars(import_module(package)).pop(module, None)
+    assert getattr(import_module(package), module) is import_module(name)
+
+
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     gpus = [f"nv-emu:sm_90+sm_90:{i}" for i in range(2)]

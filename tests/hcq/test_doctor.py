@@ -260,6 +260,22 @@ def test_the_cache_is_counted(tmp_path: Path):
     assert report.cache.size > 100
 
 
+def test_a_cache_that_cannot_be_kept_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").touch()
+    report = diagnosed(entry("cpu", 1), environment={"HCQ_CACHE": str(tmp_path / "file" / "cache")})
+    assert report.cache.error == f"{tmp_path}/file is no folder"
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    report = diagnosed(entry("cpu", 1), environment={"HCQ_CACHE": str(tmp_path)})
+    assert report.cache.error == f"{tmp_path} may not be written by this user"
+
+    def refused(_folder: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr("os.scandir", refused)
+    report = diagnosed(entry("cpu", 1), environment={"HCQ_CACHE": str(tmp_path)})
+    assert "Permission denied" in report.cache.error
+
+
 def test_packages_are_those_needed_at_run_time():
     lines = ("numpy>=1.26", "cffi>=1.17", "nvidia-nvjitlink>=13; extra == 'nv'", "ruff; extra == 'dev'",
              "hcq[nv,plot]; extra == 'test'")  # fmt: skip

@@ -55,7 +55,10 @@ def test_auto_is_the_configured_device_without_fallback():
         hcq.open()
 
 
-@pytest.mark.parametrize(("name", "meant"), [("nv-em", "nv-emu"), ("amd-emulated", "amd-emu"), ("cp", "cpu")])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("nv-em", "nv-emu"), ("amd-emulated", "amd-emu"), ("cp", "cpu"), ("nv-emu+checked", "nv-emu:checked")],
+)
 def test_an_unknown_name_brings_the_nearest_driver(name: str, meant: str):
     with pytest.raises(UsageError, match=f"hint: did you mean '{meant}'"):
         hcq.open(name)
@@ -96,6 +99,7 @@ def test_settings_are_read_from_an_environment():
         ("HCQ_TRACE", "/nowhere/trace.json"),
         ("HCQ_TRACE", "/"),
         ("HCQ_COUNTERS", "/nowhere/counters.json"),
+        ("HCQ_CRASH", "/proc/1/nowhere/x"),
         ("HCQ_EMU_REPORT", "/nowhere/report.json"),
         ("HCQ_CACHE", "off"),
         ("HCQ_CACHE", "./cache"),
@@ -104,6 +108,24 @@ def test_settings_are_read_from_an_environment():
 def test_a_setting_that_cannot_be_read_is_refused_by_name(name: str, text: str):
     with pytest.raises(UsageError, match=f"{name} must be"):
         read({name: text})
+
+
+def test_a_file_of_a_setting_that_may_not_be_written_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    with pytest.raises(UsageError, match=r"HCQ_CRASH must be .* may not be written"):
+        read({"HCQ_CRASH": "report.json"})
+
+
+def test_counters_that_are_switched_off_write_no_file():
+    assert read({"HCQ_COUNTERS": "0"}).counters == ""
+
+
+def test_texts_replace_settings_as_in_the_environment():
+    with override(cpu_devices="3", validate="1", seed="0x10") as settings:
+        assert (settings.cpu_devices, settings.validate, settings.seed) == (3, True, 16)
+    for name, text in (("cpu_devices", "two"), ("validate", "yes")):
+        with pytest.raises(UsageError, match=f"HCQ_{name.upper()} must be"), override(**{name: text}):
+            pass
 
 
 @pytest.mark.parametrize(

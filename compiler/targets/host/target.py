@@ -96,10 +96,7 @@ def _last_level_bytes() -> int:
 
 @functools.cache
 def _flags() -> frozenset[str]:
-    """Return the names of this machine's instruction sets in /proc/cpuinfo.
-
-    An emulator of another architecture may show the file of the machine that it runs on, which says nothing.
-    """
+    """Return this machine's instruction sets in /proc/cpuinfo; an emulator may show those of its host."""
     key = "flags" if os.uname().machine == "x86_64" else "Features"
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")

@@ -45,7 +45,7 @@ class SafeFile(TensorFile):
         if not isinstance(self.metadata, dict):
             raise UsageError(f"{path}: __metadata__ is {self.metadata!r}, not an object of names and texts")
         for name, entry in header.items():
-            self.entries[name] = _entry(len(data), start, name, entry)
+            self.entries[name] = _entry(len(data), start, f"{path}, {name}", entry)
         if (end := self.refuse_gaps(start)) != len(data):
             raise UsageError(f"{path} is malformed: tensors end at byte {end} of {len(data)}")
 
@@ -183,7 +183,7 @@ def _entry(length: int, start: int, name: str, entry: object) -> TensorEntry:
         raise UsageError(f"{name}: shape {shape!r} and data_offsets {offsets!r} are not lists of sizes")
     begin, end = offsets
     if not begin <= end <= length - start:
-        raise UsageError(f"{name}: bytes {begin} to {end} of {length - start} bytes of elements")
+        raise UsageError(f"{name}: bytes {begin} to {end} of {length - start} bytes of elements: cut off")
     if end - begin != count_of(tuple(shape)) * dtype.itemsize:
         raise UsageError(f"{name}: {end - begin} bytes do not fill the shape {shape} of {dtype.name}")
     return TensorEntry(dtype, tuple(shape), start + begin, start + end)
