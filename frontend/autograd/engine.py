@@ -38,7 +38,7 @@ from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, Ten
 from frontend.evaluation.gradient_state import (
     AFTER_BACKWARD, MARKED, depend, grad_from_outside, group, hooked, state_of, wanting, written_since,
 )  # fmt: skip
-from frontend.evaluation.history import Node, between, realize_written, sources
+from frontend.evaluation.history import Node, between, nodes, realize_written, sources
 from frontend.evaluation.modes import GRAD, changed
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
@@ -137,60 +137,62 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
         moved, precision = behind(self.leaves), THREAD.precision
         THREAD.precision = None  # gradients are computed in the dtypes of the operands
         try:
-            return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
+            several = moved or MARKED[0]
+            return _across(self, targets, seed, moved) if several else _of_versions(self, targets, seed)
         finally:
             THREAD.precision = precision
 
 
 def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) -> list[T | None]:
-    """Differentiate the graphs of several devices, one after the other.
+    """Differentiate the graphs of several devices, and the parts between marks, one after the other.
 
-    A moved leaf passes its gradient on when all its contributions are added up. The origin of a leaf has only
-    older leaves, so the gradient of the youngest waiting leaf is complete. `moved` is ordered oldest first.
-    Raises `UsageError` for a leaf whose origin was released.
+    A moved leaf, and a mark, pass their gradient on when all its contributions are added up. The origin of a
+    leaf has only older leaves, and a mark has a leaf of its own: the youngest waiting leaf is complete if no
+    mark is. `moved` is ordered oldest first. Raises `UsageError` for a leaf whose origin was released.
     """
+    _refreshed(self, *targets)  # now, as a function that is called may read values
+    targets = [make(t, (t.expr, t.leaves)) if t.recipe.__class__ is tuple else t for t in targets]
     found: list[T | None] = [None] * len(targets)
-    waiting: dict[Leaf, T] = {}
+    waiting: dict[Any, T] = {}
     outputs: dict[Any, Any] = {}
-    useful = _leading(moved, targets)
-    root, start = self, seed
+    leading = _leading(moved, targets)
+    roots: list[tuple[Any, Any, list[Node] | None]] = [(self, seed, None)]
     while True:
-        here = [leaf for leaf in root.leaves if leaf in useful]
-        targets_here = [make(self, (leaf.origin.there, (leaf,))) for leaf in here]
-        new = _gradients(root, [*targets, *targets_here], start, outputs)
-        found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
-        for leaf, g in zip(here, new[len(targets) :], strict=True):
-            if g is not None and leaf.origin.spent:
-                raise UsageError(
-                    f"backward of {described(self)}: it was computed from a "
-                    f"{leaf.origin.there.dtype.name} tensor of shape {leaf.origin.there.shape} "
-                    "whose value was read, and then its backward has run or what it was computed from was "
-                    "updated: its history is gone\n"
-                    "hint: detach() it, or call backward once, on the sum"
-                )
-            total = _sum(waiting.get(leaf), g)
-            if total is not None:
-                waiting[leaf] = total
-        if not waiting:
+        for root, start, known in roots:
+            marks = hooks.points(root) if known is None and MARKED[0] else known or []
+            here = [leaf for leaf in root.leaves if leaf in leading]
+            parts = [*[(leaf.origin.there, (leaf,)) for leaf in here], *marks]
+            new = _of_versions(root, [*targets, *[make(root, part) for part in parts]], start, marks)
+            found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
+            each = dict(zip([*here, *marks], new[len(targets) :], strict=True))
+            for place, g in each.items():
+                if place.__class__ is Leaf and g is not None and place.origin.spent:
+                    raise UsageError(
+                        f"backward of {described(self)}: it was computed from a "
+                        f"{place.origin.there.dtype.name} tensor of shape {place.origin.there.shape} "
+                        "whose value was read, and then its backward has run or what it was computed from "
+                        "was updated: its history is gone\n"
+                        "hint: detach() it, or call backward once, on the sum"
+                    )
+                if (total := _sum(waiting.get(place), g)) is not None:
+                    waiting[place] = total
+        if first := hooks.ready(waiting) if MARKED[0] else []:
+            grads = {node: waiting.pop(node) for node in first}
+            roots = [(t, g, marks) for t, g in hooks.called(grads, outputs, targets, leading, self)]
+        elif waiting:
+            youngest = max([w for w in waiting if w.__class__ is Leaf], key=lambda leaf: leaf.origin.number)
+            o = youngest.origin
+            roots = [(make(self, (o.expr, o.leaves)), waiting.pop(youngest).to(o.expr.device), None)]
+        else:
             return found
-        youngest = max(waiting, key=lambda leaf: leaf.origin.number)
-        origin = youngest.origin
-        root, start = make(self, (origin.expr, origin.leaves)), waiting.pop(youngest).to(origin.expr.device)
 
 
 def between_hooks(targets: Sequence[TensorBase]) -> list[Any]:
     """Return the tensors with hooks that are no targets and were computed from one."""
     known = {id(t) for t in targets}
     found = [t for t in wanting() if state_of(t).hooks and id(t) not in known]
-    return [t for t in found if behind(t.leaves) or any(_leads(t, target) for target in targets)]
-
-
-def _leads(t: TensorBase, target: TensorBase) -> bool:
-    """Return whether a tensor is computed from another one."""
-    places = {leaf: i for i, leaf in enumerate(t.leaves)}
-    node = target.expr, tuple([places.get(leaf, -1) for leaf in target.leaves])
-    root = t.expr, tuple(range(len(t.leaves)))
-    return node in _nodes(root)
+    ends = {(t.expr, t.leaves) for t in targets}
+    return [t for t in found if behind(t.leaves) or not ends.isdisjoint(nodes((t.expr, t.leaves)))]
 
 
 def _sum(a: T | None, b: T | None) -> T | None:
@@ -212,32 +214,8 @@ def _leading(moved: list[Leaf], targets: Sequence[TensorBase]) -> set[Leaf]:
     return useful
 
 
-def _gradients(
-    self: T, targets: Sequence[T], seed: T | None, outputs: dict[Any, Any] | None = None
-) -> list[T | None]:
-    """Return the gradient for each target; hooks of modules are called between the parts of the graph."""
-    marks = hooks.points(self) if MARKED[0] else []
-    if not marks:
-        return _of_versions(self, targets, seed, marks)
-    found: list[T | None] = [None] * len(targets)
-    wanted = [*targets, *[make(self, mark) for mark in marks]]
-    outputs = {} if outputs is None else outputs
-    waiting: dict[Node, T] = {}
-    roots: list[Any] = [(self, seed)]
-    while roots or waiting:
-        roots = roots or hooks.called(waiting, marks, outputs, self)
-        for root, start in roots:
-            new = _of_versions(root, wanted, start, marks)
-            found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
-            for mark, g in zip(marks, new[len(targets) :], strict=True):
-                if (total := _sum(waiting.get(mark), g)) is not None:
-                    waiting[mark] = total
-        roots = []
-    return found
-
-
 def _of_versions(
-    self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[TensorExpr, Leaves]]
+    self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[TensorExpr, Leaves]] = ()
 ) -> list[T | None]:
     """Return the gradient for each target, added to the gradients of its values before writes in place."""
     found = _gradients_now(self, targets, seed, ends)
@@ -257,28 +235,16 @@ def _of_versions(
 def _versions(self: T, before: Mapping[Leaf, T]) -> list[tuple[T, tuple[TensorExpr, Leaves]]]:
     """Return (tensor, part) for each value in self that a tensor of `before` had before a write."""
     key = ("versions", self.expr)
-    nodes = TABLE.get(key)
-    if nodes is None:
+    versions = TABLE.get(key)
+    if versions is None:
         root = (self.expr, tuple(range(len(self.leaves))))
-        nodes = TABLE[key] = [node for node in _nodes(root) if node[0].op is VERSION]
+        versions = TABLE[key] = [node for node in nodes(root) if node[0].op is VERSION]
     found = [(t, (t.expr.leaf, (leaf,))) for leaf, t in before.items()]
-    for node in nodes:
+    for node in versions:
         owner = before.get(self.leaves[inside(node, 1)[1][0]])
         if owner is not None:
             found.append((owner, (node[0], tuple([self.leaves[i] for i in node[1]]))))
     return [(t, part) for t, part in found if part != (t.expr, t.leaves)]
-
-
-def _nodes(root: Node) -> list[Node]:
-    """Return all nodes of an expression."""
-    seen: dict[Node, None] = {}
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen[node] = None
-            stack += [inside(node, i) for i in range(len(node[0].src))]
-    return list(seen)
 
 
 def _refreshed(*tensors: TensorBase) -> None:
@@ -438,7 +404,7 @@ def _add_gradients(self: T, gradient: T | None, *, kept: bool, inputs: Any = Non
             where = anomaly.origin(
                 (self.expr, self.leaves),
                 {(t.expr, t.leaves)},
-                lambda nodes: gradients_or_none(self, [make(self, n) for n in nodes], gradient),
+                lambda parts: gradients_or_none(self, [make(self, n) for n in parts], gradient),
             )
             raise UsageError(
                 f"backward of {described(self)}: the gradient of {described(t)} has NaN; {where}\n"

@@ -13,36 +13,37 @@
 
     y = Clipped.apply(x, 3.0)
 
-`backward` may be called once for many gradients of one structure. It therefore uses `ctx` and its argument
-alone, and tensor operations, which can be differentiated again.
+`forward` runs once, without gradients. Each `backward` of what was computed from the results calls `backward`
+once, with tensors that have values: it may read them, and take gradients of its own inside `enable_grad`.
+What it computes can be differentiated again.
 
-Not here: the rules of the built-in functions (`rules`). Next: `engine`, which calls the rules.
+Not here: the rules of the built-in functions (`rules`). Next: `hooks`, which orders the calls in a graph.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import weakref
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
-from compiler.dtype import dtypes
-from compiler.ir.ops import Ops
 from frontend.arguments.conversion import shown
-from frontend.evaluation.base import T, TensorBase
-from frontend.evaluation.constants import constant, number_like, ruled, stopped
+from frontend.assignment import change
+from frontend.autograd.hooks import marked, summed, token
+from frontend.device import LOCK
+from frontend.evaluation.base import THREAD, T, TensorBase
+from frontend.evaluation.constants import constant, ruled, stopped
 from frontend.evaluation.expr import inside
-from frontend.evaluation.gradient_state import CALLED
+from frontend.evaluation.gradient_state import MARKED
 from frontend.evaluation.printing import described
+from frontend.evaluation.refresh import refresh
 from frontend.evaluation.trace import composite, make
-from frontend.ops.elementwise import add
+from frontend.ops.casts import cast
+from frontend.ops.rearranging import sum_to_size
 from hcq.errors import UsageError, UsageTypeError
 
-_SAVED: Final = "saved tensors"
-"""The name, no attribute's, under which a rule keeps which of the saved values are None."""
-_NEEDS: Final = "needs input grad"
-"""The name, no attribute's, under which a rule keeps which arguments want a gradient, as 0 and 1."""
-
-
-_KEPT: Final = frozenset({"saved_tensors", "needs_input_grad", "fixed"})
-"""Attributes of a context that are no part of a rule."""
+if TYPE_CHECKING:
+    from frontend.evaluation.history import Node
 
 
 class FunctionContext:
@@ -52,11 +53,13 @@ class FunctionContext:
     """
 
     saved_tensors: tuple[Any, ...] = ()
-    """The tensors of `save_for_backward`; in `backward` abstract ones, whose values cannot be read."""
+    """The tensors of `save_for_backward`."""
     needs_input_grad: tuple[bool, ...] = ()
     """Whether a gradient of each argument is wanted."""
     fixed: tuple[Any, ...] = ()
     """Results without a gradient."""
+    dirty: tuple[Any, ...] = ()
+    """Arguments that `forward` changes in place."""
     materialized: bool = True
     """Whether `backward` gets zeros, not None, for a result without a gradient."""
 
@@ -72,6 +75,10 @@ class FunctionContext:
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Let no gradient flow through some results."""
         self.fixed = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Name arguments that `forward` changes in place and returns: results, with its gradient."""
+        self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:  # noqa: FBT001 - the field's signature
         """Choose whether `backward` gets zeros, or None, for a result without a gradient."""
@@ -105,8 +112,8 @@ class Function:
 
         It is called once, with zeros, or None, for results that nothing was computed from. It returns one
         tensor for one argument, else a tuple with an entry for each argument, tensor or not; None is the
-        entry of an argument without a gradient. Further entries may be None. A gradient has the shape and
-        dtype of its argument.
+        entry of an argument without a gradient. Further entries may be None. A gradient has the shape of its
+        argument, or one that the argument broadcasts to: it is summed, and cast to the argument's dtype.
         """
         raise NotImplementedError
 
@@ -116,148 +123,143 @@ class Function:
 
         Raises `UsageError` when there is no tensor among the arguments, or among the results. When
         the gradient is taken, `UsageError` for another number of gradients than arguments or for another
-        shape or dtype, `UsageTypeError` for an entry that is neither a tensor nor None.
+        shape, `UsageTypeError` for an entry that is neither a tensor nor None.
         """
         ctx = FunctionContext()
         inputs = [i for i, a in enumerate(args) if hasattr(a, "expr")]
         if not inputs:
             raise UsageError(f"{cls.__name__}.apply: wanted a tensor among the arguments, saw {shown(args)}")
         ctx.needs_input_grad = tuple([bool(getattr(a, "requires_grad", False)) for a in args])
+        before = {i: _unwritten(args[i]) for i in inputs}
         apart = cls.setup_context is not Function.setup_context
-        value = cls.forward(*args) if apart else cls.forward(ctx, *args)
-        if apart:
-            cls.setup_context(ctx, args, value)
+        cut, THREAD.cut = THREAD.cut, True
+        try:
+            value = cls.forward(*args) if apart else cls.forward(ctx, *args)
+            if apart:
+                cls.setup_context(ctx, args, value)
+        finally:
+            THREAD.cut = cut
         every = value if isinstance(value, tuple) else (value,)
         if not any(hasattr(v, "expr") for v in every):
             raise UsageError(f"{cls.__name__}.forward: wanted a tensor as its result, saw {shown(value)}")
-        saved = [t for t in ctx.saved_tensors if t is not None]
-        left = {n: v for n, v in vars(ctx).items() if n not in _KEPT}
-        left[_NEEDS] = "".join(["01"[needed] for needed in ctx.needs_input_grad])
-        if len(saved) < len(ctx.saved_tensors):
-            left[_SAVED] = " ".join(["none" if t is None else "tensor" for t in ctx.saved_tensors])
-        results = tuple([(v.expr.shape, v.expr.dtype) if hasattr(v, "expr") else None for v in every])
-        given, found = [*[args[i] for i in inputs], *saved], list(every)
-        fixed = [k for k, v in enumerate(every) if any(v is t for t in ctx.fixed)]
-        flowing = [k for k, r in enumerate(results) if r is not None and r[1].is_float and k not in fixed]
-        rule = FunctionRule(cls, left, len(args), tuple(inputs), (tuple(flowing), results))
-        CALLED[0] |= len(flowing) > 1
-        call = _call(*given, rule=rule) if len(flowing) > 1 else None
-        for k in fixed:
-            found[k] = stopped(every[k])
+        if cut:
+            return value
+        fixed = [any(v is t for t in ctx.fixed) for v in every]
+        flowing = [
+            k for k, v in enumerate(every) if hasattr(v, "expr") and v.expr.dtype.is_float and not fixed[k]
+        ]
+        given = [before[i] if any(args[i] is t for t in ctx.dirty) else args[i] for i in inputs]
+        called = _Call(cls, ctx, args, every, flowing)
+        MARKED[0] = True
+        sources = [*given, *[t for t in ctx.saved_tensors if t is not None], token(given[0], called)]
+        ctx.saved_tensors, found = (), [stopped(v) if f else v for v, f in zip(every, fixed, strict=True)]
         for k in flowing:
-            own = (
-                _with_rule(every[k], *given, rule=rule) if call is None else _result(every[k], call, place=k)
-            )
-            found[k] = own
+            v = every[k]
+            new = marked(v, *sources, place=k)
+            found[k] = change(v, new) if any(v is t for t in ctx.dirty) else new
+            vars(ctx).update({n: new for n, kept in vars(ctx).items() if kept is v})
+        called.results = {k: weakref.ref(found[k]) for k in flowing}
         return tuple(found) if isinstance(value, tuple) else found[0]
 
 
-class FunctionRule:
-    """The gradient rule of one call of a `Function`: its class, and the attributes that `forward` stored.
+def _unwritten(x: TensorBase) -> TensorBase:
+    """Return the present value of a tensor as another one, which no write in place changes."""
+    new = make(x, (x.expr, x.leaves))
+    if x.recipe.__class__ is tuple:
+        new.recipe, new.epoch = x.recipe, x.epoch
+    return new
 
-    It is part of an expression's key. Two rules are equal where class, arguments and plain attributes
-    (numbers, texts, None) are; a rule with other attributes is equal to itself only.
-    """
+
+class _Call:
+    """One call of a `Function`, kept by a leaf of the graphs that lead to it."""
 
     def __init__(
-        self,
-        cls: type[Function],
-        left: dict[str, Any],
-        count: int,
-        inputs: tuple[int, ...],
-        result: tuple[tuple[int, ...], tuple[Any, ...]],
+        self, cls: type[Function], ctx: FunctionContext, args: Any, every: Any, flowing: list[int]
     ) -> None:
-        self.cls = cls
-        self.left = left
-        self.count = count
-        self.inputs = inputs
-        self.result = result
-        """The places of results with gradients, and (shape, dtype) of all, None for what is no tensor."""
+        self.cls, self.ctx, self.flowing, self.count = cls, ctx, flowing, len(args)
+        self.inputs = [i for i, a in enumerate(args) if hasattr(a, "expr")]
+        self.made = [(v.expr.shape, v.expr.dtype) if hasattr(v, "expr") else None for v in every]
+        """(shape, dtype) of each result, None for what is no tensor."""
+        self.kept = [next((k for k in flowing if every[k] is t), None) for t in ctx.saved_tensors]
+        """For each saved tensor: its place among the results, None if it is no result."""
+        self.missing = [t is None for t in ctx.saved_tensors]
+        self.known = [weakref.ref(t) for t in ctx.saved_tensors if t is not None]
+        self.results: dict[int, weakref.ref[TensorBase]] = {}
 
-    def _key(self) -> tuple[Any, ...]:
-        return self.cls, self.count, self.inputs, self.result, repr(sorted(self.left.items()))
-
-    def _plain(self) -> bool:
-        return all(v is None or isinstance(v, (bool, int, float, str)) for v in self.left.values())
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, FunctionRule)
-            and self._plain()
-            and other._plain()
-            and self._key() == other._key()
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.cls, self.count, self.inputs, self.result))
-
-    def gradients(self, g: Any, sources: tuple[TensorBase, ...]) -> tuple[TensorBase | None, ...]:
-        """Return the gradient of each source: from `backward` for the arguments, None for saved tensors.
-
-        `g` is the gradient of the one result that has one, or the packed ones of several.
+    def passed(self, found: Mapping[Node, T], _: Any, like: T) -> list[tuple[T, T | None]]:
+        """Call `backward` with the gradients of the results; return the arguments with their gradients.
 
         Raises `UsageError` and `UsageTypeError` as `Function.apply` says of the gradient.
         """
-        n = len(self.inputs)
-        ctx = FunctionContext()
-        vars(ctx).update({name: value for name, value in self.left.items() if name not in {_SAVED, _NEEDS}})
-        ctx.needs_input_grad = tuple([wanted == "1" for wanted in self.left[_NEEDS]])
-        rest = iter(sources[n:])
-        kinds = self.left[_SAVED].split() if _SAVED in self.left else ["tensor"] * len(sources[n:])
-        ctx.saved_tensors = tuple([next(rest) if kind == "tensor" else None for kind in kinds])
-        places, results = self.result
-        every_g = _unpacked(g) if len(places) > 1 else {places[0]: g}
+        node = next(iter(found))
+        sources = [make(like, inside(node, i)) for i in range(1, len(node[0].src))]
+        every_g = summed(found)
         zeros = [
-            None if r is None or not ctx.materialized else constant(sources[0], 0, r[1], r[0])
-            for r in results
+            None if r is None or not self.ctx.materialized else constant(like, 0, r[1], r[0])
+            for r in self.made
         ]
-        found = self.cls.backward(ctx, *[every_g.get(k, zero) for k, zero in enumerate(zeros)])
-        every = found if isinstance(found, tuple) else (found,)
+        count = len(self.inputs)
+        rest = iter(zip(self.known, sources[count:], strict=False))
+        saved: list[Any] = [None if none else _known(*next(rest)) for none in self.missing]
+        for i, k in enumerate(self.kept):
+            if k is not None:
+                t = self.results[k]()
+                saved[i] = marked(saved[i], *sources, place=k) if t is None else t
+        self.ctx.saved_tensors = tuple(saved)
+        try:
+            out = self.cls.backward(self.ctx, *[every_g.get(k, zero) for k, zero in enumerate(zeros)])
+        finally:
+            self.ctx.saved_tensors = ()
+        every = out if isinstance(out, tuple) else (out,)
         while len(every) > self.count and every[-1] is None:
             every = every[:-1]
         name = f"{self.cls.__name__}.backward"
         if len(every) != self.count:
             raise UsageError(f"{name}: wanted {self.count} gradients, one an argument, saw {len(every)}")
-        for i, x in zip(self.inputs, sources, strict=False):
-            part = every[i]
-            if part is not None and not hasattr(part, "expr"):
-                raise UsageTypeError(f"{name}: wanted a tensor or None for argument {i}, saw {shown(part)}")
-            if part is not None and (part.expr.shape, part.expr.dtype) != (x.expr.shape, x.expr.dtype):
-                raise UsageError(
-                    f"{name}: the gradient of argument {i} is {described(part)}, the argument {described(x)}"
-                )
-        return (*[every[i] for i in self.inputs], *[None] * (len(sources) - n))
+        pairs = zip(self.inputs, sources, strict=False)
+        return [(x, _fitted(every[i], x, f"{name}: the gradient of argument {i}")) for i, x in pairs]
 
 
-def _unpacked(g: TensorBase) -> dict[int, TensorBase]:
-    """Return the gradients of the results of one call by place, given the sum of what `_Place` packed."""
-    if g.expr.op is Ops.ADD:
-        first, second = (_unpacked(make(g, inside((g.expr, g.leaves), i))) for i in range(2))
-        return first | {k: add(first[k], part) if k in first else part for k, part in second.items()}
-    return {int(g.expr.arg[1]): make(g, inside((g.expr, g.leaves), 1))}
+def _known(ref: weakref.ref[TensorBase], x: Any) -> Any:
+    """Return the tensor that a call was given, with its state, if it still has the value of x; else x."""
+    t = ref()
+    if t is not None and t.recipe.__class__ is tuple:
+        with LOCK:
+            refresh(t)
+    return t if t is not None and (t.expr, t.leaves) == (x.expr, x.leaves) else x
 
 
-class _Place(int):
-    """The gradient rule of one of several results of a call: its place among them."""
+def _fitted(g: Any, x: T, what: str) -> T | None:
+    """Return a gradient of x in its shape and dtype: summed over axes along which x broadcasts to it."""
+    if g is None:
+        return None
+    if not hasattr(g, "expr"):
+        raise UsageTypeError(f"{what}: wanted a tensor or None, saw {shown(g)}")
+    e = x.expr
+    try:
+        fitted: T = g if g.expr.shape == e.shape else sum_to_size(g, *e.shape)
+    except UsageError:
+        raise UsageError(f"{what} is {described(g)}, the argument {described(x)}") from None
+    return fitted if g.expr.dtype is e.dtype or not e.dtype.is_float else cast(fitted, e.dtype)
 
-    def gradients(self, g: TensorBase, sources: tuple[TensorBase, ...]) -> tuple[TensorBase]:
-        """Return the gradient of the call, a number that holds g."""
-        return (ruled("custom", number_like(sources[0], 0.0), g, about=(self,)),)
+
+def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a `backward` so that it runs without gradients; a second derivative raises `UsageError`."""
+
+    @wraps(function)
+    def backward(ctx: Any, *g: Any) -> Any:
+        cut, THREAD.cut = THREAD.cut, True
+        try:
+            found = function(ctx, *g)
+        finally:
+            THREAD.cut = cut
+        behind = [t for t in g if getattr(t, "requires_grad", False)]
+        every = found if isinstance(found, tuple) else (found,)
+        return tuple([_once(v, *behind) if behind and hasattr(v, "expr") else v for v in every])
+
+    return backward
 
 
 @composite
-def _call(self: T, *sources: T, rule: FunctionRule) -> T:
-    """Return a number that stands for a call with several results, whose gradient holds theirs."""
-    return ruled("call", constant(self, 0.0, dtypes.float32, ()), self, *sources, about=(rule,))
-
-
-@composite
-def _result(self: T, call: T, place: int) -> T:
-    return ruled("custom", self, call, about=(_Place(place),))
-
-
-@composite
-def _with_rule(self: T, *sources: T, rule: FunctionRule) -> T:
-    return ruled("custom", self, *sources, about=(rule,))
+def _once(self: T, *sources: T) -> T:
+    return ruled("once", self, *sources)

@@ -1,86 +1,100 @@
-"""Hooks of the gradients of modules: marks in a graph at which `backward` calls functions with values.
+"""Marks in a graph at which `backward` calls functions with values: hooks of modules, calls of a `Function`.
 
-The results of a module with hooks, and its arguments that carry gradients, are marked. A mark is a RULED
-expression of the same value. `backward` differentiates the parts of the graph between marks one after the
-other, the youngest mark first, and passes the gradients on that the hooks return.
+The results of a module with hooks, its arguments that carry gradients, and the results of a `Function` are
+marked. A mark is a RULED expression of the same value; its last source, the token, has a leaf that keeps the
+call, so that all calls have one structure. `backward` differentiates the parts of the graph between marks
+one after the other, users before sources.
 
-Not here: registration (`frontend.nn.hooks`), hooks of tensors (`frontend.evaluation.gradient_state`). Next:
-`engine`, which differentiates the parts.
+Not here: registration (`frontend.nn.hooks`), hooks of tensors (`frontend.evaluation.gradient_state`), calls
+of a `Function` (`function`). Next: `engine`, which differentiates the parts.
 """
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from compiler.dtype import dtypes
 from frontend.arguments.conversion import shown
+from frontend.device import Device
 from frontend.evaluation.base import THREAD, T
 from frontend.evaluation.constants import ruled
-from frontend.evaluation.expr import RULED, TABLE, inside
-from frontend.evaluation.gradient_state import MARKED
-from frontend.evaluation.history import Node, has_history
+from frontend.evaluation.expr import PARAM, RULED, TABLE, inside, leaf_expr
+from frontend.evaluation.gradient_state import MARKED, written_since
+from frontend.evaluation.history import Node, flowing_of, has_history, nodes
+from frontend.evaluation.storage import Leaf, behind
 from frontend.evaluation.trace import composite, make
+from frontend.ops.elementwise import add
 from hcq.errors import UsageError, UsageTypeError
 
-_NUMBERS: Final = itertools.count()
 
+class _Hooked:
+    """The marked arguments, or results, of one call of a module with hooks."""
 
-class Mark:
-    """The place of one marked tensor in a call of a module; part of an expression's key.
+    def __init__(self, module: Any, hooks: Any, values: tuple[Any, ...], entered: Any = None) -> None:
+        self.module, self.hooks, self.entered, self.given = module, hooks, entered, len(values)
+        """`entered`: the call that marks the arguments, for that of the results."""
+        self.places = [i for i, v in enumerate(values) if hasattr(v, "expr") and has_history(v)]
+        plain = [values[i] for i in self.places]
+        rest = (*plain, token(plain[0], self)) if plain else ()
+        found = [marked(t, *rest, place=i) for i, t in enumerate(plain)]
+        self.values = tuple((dict(enumerate(values)) | dict(zip(self.places, found, strict=True))).values())
 
-    The marks of equal calls are equal, so that their structures are: `number` is that of the first, and
-    orders the marks of a graph. Calls since the hooks were last called in a `backward` are told apart.
-    """
+    def passed(self, found: Mapping[Node, T], outputs: dict[Any, Any], like: T) -> list[tuple[T, T | None]]:
+        """Call the hooks with the gradients of the marks; return the tensors before them with theirs.
 
-    def __init__(self, module: Any, hooks: Any, about: tuple[Any, ...]) -> None:
-        self.module, self.hooks, self.about, self.number = weakref.ref(module), hooks, about, next(_NUMBERS)
-        self.call, self.index, self.places, self.given, self.inputs = about
-        """`places`: of the marked ones among all arguments, or results, of which there are `given`. `inputs`
-        of a result: places and number of the arguments, whose marks are the last sources."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mark) and self.hooks is other.hooks and self.about == other.about
-
-    def __hash__(self) -> int:
-        return hash((id(self.hooks), self.about))
-
-    def gradients(self, g: T, sources: tuple[T, ...]) -> tuple[T | None, ...]:
-        """Return the gradient of each source."""
-        return tuple([g if i == self.index else None for i in range(len(sources))])
+        `outputs` keeps the gradients of the results of a call for the hooks at its arguments. Raises
+        `UsageError` and `UsageTypeError` for what a hook returns.
+        """
+        each = summed(found)
+        by_place = dict(zip(self.places, map(each.get, range(len(self.places))), strict=True))
+        grads, entered = tuple(map(by_place.get, range(self.given))), self.entered
+        if entered is not None:
+            for hook, _ in self.hooks.every("gradient_before"):
+                grads = _replaced(grads, hook(self.module, grads), "output")
+            outputs[entered] = grads
+            if not entered.places:
+                for hook, _ in self.hooks.every("gradient_after"):
+                    hook(self.module, (None,) * entered.given, grads)
+        else:
+            after = outputs.get(self)
+            if after is None:
+                raise UsageError(
+                    f"a hook of {type(self.module).__name__}: saw a gradient of an argument and none of a "
+                    "result\n"
+                    "hint: differentiate what was computed from the results alone"
+                )
+            for hook, _ in self.hooks.every("gradient_after"):
+                grads = _replaced(grads, hook(self.module, grads, after), "input")
+        node = next(iter(found))
+        return [(make(like, inside(node, 1 + i)), grads[place]) for i, place in enumerate(self.places)]
 
 
 @composite
-def _marked(self: T, *sources: T, mark: Mark) -> T:
-    return ruled("custom", self, *sources, about=(mark,))
+def marked(self: T, *sources: T, place: int) -> T:
+    """Return the same value with a mark: the place of a result or argument in its call."""
+    return ruled("mark", self, *sources, about=(place,))
+
+
+def token(like: T, call: Any) -> T:
+    """Return a tensor whose leaf keeps a call: the last source of its marks."""
+    device = Device[like.expr.device]
+    leaf = Leaf(device.write_small(bytes(16)))
+    leaf.call = call
+    return make(like, (leaf_expr((), dtypes.bool, device.name), (leaf,)))
 
 
 def call(module: Any, hooks: Any, args: tuple[Any, ...], forward: Callable[..., Any]) -> Any:
     """Return `forward(*args)`, with marks at its arguments and results that carry gradients."""
     if THREAD.cut:
         return forward(*args)
-    hooks.calls += 1
-    number, MARKED[0] = hooks.calls, True
-
-    def marked(values: tuple[Any, ...], behind: Sequence[Any], inputs: Any = None) -> tuple[Any, Any, Any]:
-        """Return the values with marks, the places that have one, and the marked tensors."""
-        places = tuple([i for i, v in enumerate(values) if hasattr(v, "expr") and has_history(v)])
-        plain = [values[i] for i in places]
-        marks = [Mark(module, hooks, (number, i, places, len(values), inputs)) for i in range(len(plain))]
-        found = [_marked(t, *plain, *behind, mark=m) for t, m in zip(plain, marks, strict=True)]
-        every = dict(enumerate(values)) | dict(zip(places, found, strict=True))
-        return tuple(every.values()), places, found
-
-    given, flows, entered = marked(args, ())
+    MARKED[0] = True
+    entered = _Hooked(module, hooks, args)
+    given, entered.values = entered.values, ()
     out = forward(*given)
-    several = isinstance(out, tuple)
-    results, places, _ = marked(out if several else (out,), entered, (flows, len(args)))
-    for place in places[:1]:  # a leaf of the graph keeps the module for its hooks
-        own = [leaf for leaf in results[place].leaves if not any(leaf in t.leaves for t in entered)]
-        leaf = (own or results[place].leaves)[0]
-        leaf.owners = {*getattr(leaf, "owners", ()), module}
-    return results if several else results[0]
+    results = _Hooked(module, hooks, out if isinstance(out, tuple) else (out,), entered)
+    found, results.values = results.values, ()
+    return found if isinstance(out, tuple) else found[0]
 
 
 def points(t: Any) -> list[Node]:
@@ -88,65 +102,60 @@ def points(t: Any) -> list[Node]:
     key = ("marks", t.expr)
     found = TABLE.get(key)
     if found is None:
-        seen: set[Node] = set()
-        stack: list[Node] = [(t.expr, tuple(range(len(t.leaves))))]
-        while stack:
-            node = stack.pop()
-            if node not in seen:
-                seen.add(node)
-                stack += [inside(node, i) for i in range(len(node[0].src))]
-        found = TABLE[key] = [node for node in seen if _mark_of(node) is not None]
+        every = nodes((t.expr, tuple(range(len(t.leaves)))))
+        found = TABLE[key] = [(e, on) for e, on in every if e.op is RULED and e.arg[0] == "mark"]
     return [(e, tuple([t.leaves[i] for i in numbers])) for e, numbers in found]
 
 
-def _mark_of(node: Node) -> Any:
-    e = node[0]
-    own = e.op is RULED and e.arg[0] == "custom"
-    return e.arg[1] if own and isinstance(e.arg[1], Mark) else None
+def _token(node: Node) -> Leaf:
+    leaf: Leaf = inside(node, len(node[0].src) - 1)[1][0]
+    return leaf
+
+
+def _under(leaves: Iterable[Leaf]) -> set[Leaf]:
+    """Return leaves and all that they were computed from."""
+    return {*leaves, *[leaf for moved in behind(leaves) for leaf in moved.origin.leaves]}
+
+
+def ready(waiting: Iterable[Any]) -> list[Node]:
+    """Return the marks of one call that are reached from no other mark or leaf of `waiting`; [] if none."""
+    groups: dict[Leaf, list[Node]] = {}
+    for place in waiting:
+        if place.__class__ is tuple:
+            groups.setdefault(_token(place), []).append(place)
+    leaves = {w: w.origin.leaves for w in waiting if w.__class__ is Leaf}
+    leaves |= {own: [leaf for node in group for leaf in node[1]] for own, group in groups.items()}
+    under = {place: _under(on) for place, on in leaves.items()} if groups else {}
+    for own, group in groups.items():
+        if not any(own in found for other, found in under.items() if other is not own):
+            return group
+    return []
+
+
+def summed(found: Mapping[Node, T]) -> dict[int, T]:
+    """Return the gradients of the marks of one call by place; a value read since may have several marks."""
+    each: dict[int, T] = {}
+    for node, g in found.items():
+        place = node[0].arg[1]
+        each[place] = add(each[place], g) if place in each else g
+    return each
 
 
 def called(
-    waiting: dict[Node, T], every: Sequence[Node], outputs: dict[Any, Any], like: T
+    found: Mapping[Node, T], outputs: dict[Any, Any], targets: Sequence[T], leading: set[Leaf], like: T
 ) -> list[tuple[T, T]]:
-    """Call the hooks of the youngest waiting mark's tensors, which are removed from `waiting`.
+    """Call the function of the marks of one call; return the tensors before them with their gradients.
 
-    Return the tensors before the marks with their gradients. `outputs` keeps the gradients of the results of
-    a call for the hooks at its arguments. Raises `UsageError` and `UsageTypeError` for what a hook returns.
+    It is not called where no gradient can reach a target, or a leaf of `leading`. Raises as `Function.apply`
+    says of the gradient, and as the hooks of modules do.
     """
-    youngest = max(waiting, key=lambda node: _mark_of(node).number)
-    mark = _mark_of(youngest)
-    count, mark.hooks.calls = len(mark.places), 0
-    around = [inside(youngest, i) for i in range(1, len(youngest[0].src))]
-    same = {_mark_of(n).index: n for n in every if _alike(n, mark, around)}
-    found: list[T | None] = [None] * mark.given
-    for i, node in same.items():
-        found[mark.places[i]] = waiting.pop(node, None)
-    module, grads = mark.module(), tuple(found)
-    if mark.inputs is not None:
-        for hook, _ in mark.hooks.every("gradient_before"):
-            grads = _replaced(grads, hook(module, grads), "output")
-        outputs[mark.hooks, tuple(around[count:])] = grads
-        if not mark.inputs[0]:
-            for hook, _ in mark.hooks.every("gradient_after"):
-                hook(module, (None,) * mark.inputs[1], grads)
-    else:
-        after = outputs.get((mark.hooks, tuple([same[i] for i in range(count)])))
-        if after is None:
-            raise UsageError(
-                f"a hook of {type(module).__name__}: saw a gradient of an argument and none of a result\n"
-                "hint: differentiate what was computed from the results alone"
-            )
-        for hook, _ in mark.hooks.every("gradient_after"):
-            grads = _replaced(grads, hook(module, grads, after), "input")
-    pairs = [(make(like, around[i]), grads[place]) for i, place in enumerate(mark.places)]
-    return [(t, g) for t, g in pairs if g is not None]
-
-
-def _alike(node: Node, mark: Mark, around: list[Node]) -> bool:
-    """Return whether a node is marked in the same call as another one, at the same side."""
-    own = _mark_of(node)
-    same = (own.hooks, own.call, own.places, own.inputs) == (mark.hooks, mark.call, mark.places, mark.inputs)
-    return same and [inside(node, i) for i in range(1, len(node[0].src))] == around
+    node = next(iter(found))
+    wanted = leading.union(t.leaves[0] for t in targets if t.expr.op is PARAM)
+    flows = not wanted.isdisjoint([leaf for e, on in found for leaf in (on[i] for i in flowing_of(e))])
+    pending = any(set(t.leaves) <= set(node[1]) for t in targets if t.expr.op is not PARAM)
+    if not (flows or pending or written_since(node[1])):
+        return []
+    return [(t, g) for t, g in _token(node).call.passed(found, outputs, like) if g is not None]
 
 
 def _replaced(grads: tuple[Any, ...], found: Any, what: str) -> tuple[Any, ...]:

@@ -27,6 +27,7 @@ from compiler.ir.ops import Ops
 from frontend.autograd import matrix_rules
 from frontend.evaluation.base import TensorBase
 from frontend.evaluation.constants import constant, coordinate, number_like, spread
+from frontend.evaluation.printing import described
 from frontend.evaluation.trace import apply
 from frontend.ops.activation import gate, gate_rest, sigmoid
 from frontend.ops.arithmetic import floordiv
@@ -37,6 +38,7 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, log1p, rsqrt, sign, xlogy
 from frontend.ops.reductions import fold, mean
 from frontend.ops.special import cosh, digamma, sinh, trigamma
+from hcq.errors import UsageError
 
 Gradients = tuple["TensorBase | None", ...]
 
@@ -210,9 +212,17 @@ def smooth(g: Any, out: Any, x: Any, y: Any, *limits: float) -> Gradients:
     return found, -found
 
 
+def refused(g: Any, *_: Any) -> Gradients:
+    """Raise `UsageError`: no gradient flows through a backward that is marked once_differentiable."""
+    raise UsageError(
+        f"a gradient of a backward that is marked once_differentiable, for {described(g)}\n"
+        "hint: without the mark, gradients flow through what backward computes"
+    )
+
+
 RULES: Final[dict[str, Callable[..., Any]]] = {
     **matrix_rules.RULES,
-    **dict.fromkeys(("custom", "call"), lambda g, _, *s: s[-1].gradients(g, s[:-1])),  # that a user wrote
+    "once": refused,
     "zero": lambda _g, _, *sources: _zeros(*sources),
     "beside": lambda g, _, __, *others: (g, *_zeros(*others)),
     "relu": lambda g, y, _: where(eq(y, 0.0), 0.0, g),  # 0 at 0

@@ -21,7 +21,7 @@ from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many
 from frontend.evaluation.refresh import USES, refresh
-from frontend.evaluation.storage import Leaf
+from frontend.evaluation.storage import Leaf, behind
 from frontend.evaluation.trace import apply, become, make, method, traced
 from hcq.errors import UsageError, UsageTypeError
 
@@ -33,10 +33,8 @@ AFTER_BACKWARD: Final[list[Callable[[Sequence[TensorBase]], None]]] = []
 """Callbacks with the tensors to which a `backward` gave gradients, called at its end."""
 GROUPED: Final = [False]
 """Whether gradients were taken: there may be groups."""
-CALLED: Final = [False]
-"""Whether a function with several results and a gradient of its own was called."""
 MARKED: Final = [False]
-"""Whether a module with hooks of its gradients was called; see `frontend.autograd.hooks`."""
+"""Whether a `Function`, or a module with hooks of gradients, was called; see `frontend.autograd.hooks`."""
 _FOLDED: Final = frozenset({PARAM, Ops.RESHAPE, Ops.PERMUTE, Ops.NEG})
 """Operations that `join` merges with an operation of the same kind on their result."""
 
@@ -116,7 +114,8 @@ def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: F
                 f"only floats have gradients, this tensor is {wrong.expr.dtype.name}; cast it with .float()"
             )
         inner = {leaf for t in wanting() for leaf in t.leaves}
-        realize_many([t for t in tensors if t.expr.op is not PARAM and inner.isdisjoint(t.leaves)])
+        alone = [t for t in tensors if inner.isdisjoint(t.leaves) and not behind(t.leaves)]
+        realize_many([t for t in alone if t.expr.op is not PARAM])
         for t in tensors:
             if t.expr.op is not PARAM:
                 _become_distinct(t)

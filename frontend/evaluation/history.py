@@ -29,7 +29,7 @@ from frontend.evaluation.expr import (
     LIMIT, PARAM, RULED, SEGMENT, STOP, TABLE, VERSION, Leaves, TensorExpr, inside,
 )  # fmt: skip
 from frontend.evaluation.gradient_state import (
-    CALLED, GROUPED, anyone, group_of, wanting, wants, written_since,
+    GROUPED, anyone, group_of, wanting, wants, written_since,
 )  # fmt: skip
 from frontend.evaluation.plan import CAPTURE, aliased, refuse
 from frontend.evaluation.realize import check_concrete, pending, realize_many, realize_one
@@ -62,10 +62,9 @@ def realize_for_reading(t: TensorBase) -> None:
         realize_one(t)
         return
     with LOCK:
-        for u in (*_calls(t), t) if CALLED[0] else (t,):
-            read = _Reading(u, _current())
-            realize_one(u)
-            read.done()
+        read = _Reading(t, _current())
+        realize_one(t)
+        read.done()
 
 
 def realize_beside(tensors: Sequence[TensorBase], others: Sequence[TensorBase]) -> None:
@@ -74,10 +73,7 @@ def realize_beside(tensors: Sequence[TensorBase], others: Sequence[TensorBase]) 
     Raises as `realize_many`.
     """
     with LOCK:
-        keeping = bool(others) and anyone() and CAPTURE.now is None
-        for call in [c for t in others for c in _calls(t)] if keeping and CALLED[0] else ():
-            realize_for_reading(call)
-        current = _current() if keeping else None
+        current = _current() if others and anyone() and CAPTURE.now is None else None
         reads = [] if current is None else [_Reading(t, current) for t in others]
         realize_many([*tensors, *others])
         for read in reads:
@@ -138,7 +134,7 @@ def realize_written(t: TensorBase) -> None:
     """
     now = GROUPED[0] and CAPTURE.now is None and USES.now is None and t.epoch  # 0: abstract
     waiting = pending() if now else []
-    ids = {id(p) for p in waiting if wants(p)}
+    ids = {id(p) for p in waiting if wants(p) and not _leads_on(p)}
     if not ids or any(written_since(leaf.origin.leaves) for leaf in behind(t.leaves)):
         return
     refresh(t)
@@ -175,12 +171,6 @@ def _behind(t: TensorBase, *, ended: bool = False) -> list[Any]:
     return list(order.values())
 
 
-def _calls(t: TensorBase) -> list[Any]:
-    """Return the pending calls with several results behind t: as leaves, they get all gradients at once."""
-    found = _behind(t) if CALLED[0] and CAPTURE.now is None and USES.now is None else []
-    return [u for u in found if u is not t and u.expr.op is RULED and u.expr.arg[0] == "call"]
-
-
 class _Reading:
     """A pending tensor that is about to be computed, and the history that its leaf gets."""
 
@@ -193,7 +183,7 @@ class _Reading:
         assigned = recipe.__class__ is Rebound and recipe.home is not None
         if t.expr.op is PARAM or not t.expr.dtype.is_float:
             return
-        if recipe.__class__ is Rebound and (wants(t) or (assigned and not recipe.kept)):
+        if recipe.__class__ is Rebound and not _leads_on(t) and (wants(t) or (assigned and not recipe.kept)):
             return
         check_concrete(t)
         if t.epoch != EPOCH[0]:
@@ -209,6 +199,15 @@ class _Reading:
         """Give the computed tensor its history."""
         if self.origin is not None and self.t.leaves[0] not in self._before:
             self.t.leaves[0].origin = self.origin
+
+
+def _leads_on(t: TensorBase) -> bool:
+    """Return whether a gradient of a tensor flows on that was written in place, and marked afterwards."""
+    recipe: Any = t.recipe
+    if t.expr.op is VERSION or not (recipe.__class__ is Rebound and recipe.kept):
+        return False
+    through = {t.leaves[i] for i in flowing_of(t.expr, written=False)}
+    return any(leaf.origin is not None for leaf in through) or not _current().isdisjoint(through)
 
 
 def _current() -> set[Leaf]:
@@ -283,9 +282,12 @@ def has_history(t: TensorBase) -> bool:
     return not _current().isdisjoint(through) or bool(written_since(tuple(through)))
 
 
-def flowing_of(e: TensorExpr) -> frozenset[int]:
-    """Return the numbers of the leaves to which a gradient of an expression flows."""
-    key = ("flowing", e)
+def flowing_of(e: TensorExpr, *, written: bool = True) -> frozenset[int]:
+    """Return the numbers of the leaves to which a gradient of an expression flows.
+
+    `written`: also those that stand for tensors that were written in place.
+    """
+    key = ("flowing", e, written)
     found: frozenset[int] | None = TABLE.get(key)
     if found is None:
         seen = set()
@@ -298,7 +300,7 @@ def flowing_of(e: TensorExpr) -> frozenset[int]:
             seen.add(node)
             if node[0].op is PARAM:
                 numbers.add(node[1][0])
-            elif node[0].op is VERSION:
+            elif written and node[0].op is VERSION:
                 numbers.add(inside(node, 1)[1][0])  # its memory stands for the tensor that was written
             stack += sources(node)
         found = TABLE[key] = frozenset(numbers)
@@ -329,6 +331,18 @@ def between(root: Node, wanted: set[Node], ends: Collection[Node] = ()) -> list[
             order.append(node)
     order.reverse()
     return order
+
+
+def nodes(root: Node) -> list[Node]:
+    """Return all nodes of an expression."""
+    seen: dict[Node, None] = {}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen[node] = None
+            stack += [inside(node, i) for i in range(len(node[0].src))]
+    return list(seen)
 
 
 def sources(node: Node) -> list[Node]:

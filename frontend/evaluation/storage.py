@@ -48,7 +48,7 @@ RESULT: Final = "result of "
 class Leaf:
     """One version of the contents of one buffer. Equal only to itself."""
 
-    __slots__ = ("__weakref__", "buffer", "home", "known", "of", "origin", "owners")
+    __slots__ = ("__weakref__", "buffer", "call", "home", "known", "of", "origin")
 
     known: tuple[int, int] | None
     """The minimum and maximum of integers that were copied from the host; None: unknown."""
@@ -59,8 +59,8 @@ class Leaf:
     """The `LeafOrigin` from which it was moved or computed; None: no gradient flows back."""
     of: weakref.ref[TensorBase] | None
     """The tensor with requires_grad that had this leaf before a write in place; None: there is none."""
-    owners: set[Any]
-    """Modules with hooks of gradients that a graph with this leaf needs; unset without any."""
+    call: Any
+    """The call whose marks in a graph it tells apart (`frontend.autograd.hooks`); unset for other leaves."""
 
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer

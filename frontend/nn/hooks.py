@@ -39,7 +39,6 @@ class Hooks:
         self.saved: dict[int, Any] = {}
         self.loading: dict[int, Any] = {}
         self.loaded: dict[int, Any] = {}
-        self.calls = 0
 
     def every(self, when: str) -> list[Any]:
         """Return (function, flag) of the hooks of all modules at a place, then of these."""

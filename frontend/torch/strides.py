@@ -1,7 +1,7 @@
 """Reading by strides, methods that change the shape of their tensor, and Python functions of elements.
 
 `as_strided` counts elements in row-major order. Places outside a tensor raise `UsageIndexError`. It raises
-`UsageError` for a view, as does a change of shape where other tensors share the elements.
+`UsageError` for a view, except for its first element, as does a change of shape of shared elements.
 
 Not here: views (`frontend.ops.movement`). Next: `frontend.assignment`, which changes tensors.
 """
@@ -45,11 +45,11 @@ def _places(what: str, self: T, size: Any, stride: Any, offset: int | None) -> T
     """Return the places of elements in a flattened tensor, as int64 of the shape `size`."""
     shape, each = shape_of((size,), what), shape_of((stride,), f"{what}, stride")
     first = whole(0 if offset is None else offset, f"{what}, storage_offset")
-    if getattr(link_of(self), "parent", None) is not None:
-        raise UsageError(f"{what} of a view, {described(self)}\nhint: clone() has memory of its own")
     if len(shape) != len(each) or first < 0:
         raise UsageError(f"{what}: wanted a stride for each of {shape}, from {first} >= 0 on, saw {each}")
     last = first + sum([(n - 1) * step for n, step in zip(shape, each, strict=True)])
+    if getattr(link_of(self), "parent", None) is not None and (offset is not None or last):
+        raise UsageError(f"{what} of a view, {described(self)}\nhint: clone() has memory of its own")
     if 0 not in shape and last >= prod(self.expr.shape):
         raise UsageIndexError(f"{what}: place {last} of the {prod(self.expr.shape)} elements")
     place = constant(self, first, dtypes.int64, shape)
@@ -64,7 +64,7 @@ def as_strided(
 ) -> T:
     """Return the elements `storage_offset` + sum of index * stride of the flattened tensor; no view.
 
-    Raises `UsageError` for a view, and for other numbers of strides than sizes; see the module.
+    Raises `UsageError` for another number of strides than sizes; see the module.
     """
     return take(self, _places("as_strided", self, size, stride, storage_offset))
 

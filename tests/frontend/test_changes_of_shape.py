@@ -54,7 +54,7 @@ def test_a_shape_changes_with_the_history_and_without_other_views():
         (lambda x: x.as_strided((2,), (1, 1)), UsageError),
         (lambda x: x.as_strided((1,), (1,), -1), UsageError),
         (lambda x: x.as_strided((1,), (-1,)), UsageError),
-        (lambda x: x[1].as_strided((1,), (1,)), UsageError),
+        (lambda x: x[1].as_strided((2,), (1,)), UsageError),
         (lambda x: x.as_strided_scatter(Tensor([1.0]), (2,), (1,)), UsageError),
         (lambda x: x.stride(2), UsageIndexError),
         (lambda x: x.apply_(3), UsageError),
