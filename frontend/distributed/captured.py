@@ -1,10 +1,11 @@
 """Captured launches of a mesh: one graph of commands over the queues of all its devices.
 
 A captured function recorded launches of the mesh. For the layouts of its arguments, their plans become
-*nodes*, each the kernels or the copies of one level on one device. Temporaries of all nodes of a device share
-one range of memory. A node waits for another device's node only where it reads what that one writes, or
-overwrites what that one reads. At the end each device waits for the others' reads of its memory, so later
-submissions to its queue may overwrite it.
+*nodes*, each the kernels or the copies of one level on one device. A level that exchanges much is divided
+after the kernels that make each *bucket*, whose copies run on the copy queues beside the later kernels.
+Temporaries of all nodes of a device share one range of memory. A node waits for another device's node only
+where it reads what that one writes, or overwrites what that one reads. At the end each device waits for the
+others' reads of its memory, so later submissions to its queue may overwrite it.
 
 Not here: what is recorded (`frontend.capture.recording`). Next: `hcq.graph`.
 """
@@ -14,13 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from compiler.schedule.memory import place
 from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout
+from frontend.distributed.parts import PlannedCopy, buckets
 from frontend.distributed.transport import QUEUED, MeshMembers
 from frontend.evaluation.launch import Hazards, KernelLaunch, lives_of
 from frontend.evaluation.plan import verify_all
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from frontend.evaluation.limits import Checks
     from hcq.graph import Node as GraphNode
 
+MOST_BUCKETS: Final = 8
+"""The most buckets of one level."""
 Layouts = tuple[TensorLayout | None, ...]
 _LAYOUT: Final = attrgetter("layout")
 
@@ -59,8 +62,8 @@ class MeshNode:
     kernels: list[KernelLaunch] = field(default_factory=list)
     copies: list[Copied] = field(default_factory=list)
     sources: frozenset[int] = frozenset()
-    exchange: tuple[int, int] | None = None
-    """(launch, level) that copies of several devices have in common: they wait for no other of them."""
+    early: bool = False
+    """Whether later kernels of the level run beside the copies."""
 
     def touches(self) -> Iterable[tuple[Hashable, int, bool]]:
         """Yield (memory, bytes from its start, whether it is written)."""
@@ -72,11 +75,6 @@ class MeshNode:
             yield copy.written, copy.to + copy.size, True
 
 
-def _together(nodes: Iterable[MeshNode]) -> list[list[MeshNode]]:
-    """Return the nodes of each exchange as one list, and each other node alone."""
-    return [list(found) for _, found in groupby(nodes, lambda node: node.exchange or id(node))]
-
-
 class NodeList:
     """The nodes of recorded launches, for some layouts of their memory.
 
@@ -84,7 +82,8 @@ class NodeList:
     """
 
     def __init__(self, mesh: MeshMembers, work: Sequence[KernelLaunch], layouts: dict[Hashable, Any]) -> None:
-        self.nodes: list[MeshNode] = []
+        self.levels: list[list[list[MeshNode]]] = []
+        """Groups of nodes in their order: of a group none waits for another, of a level none for a copy."""
         self.layouts = layouts
         self.outputs: dict[Hashable, MeshOutput] = {}
         """The memory that launches make -> its parts."""
@@ -100,6 +99,11 @@ class NodeList:
             else:
                 self._launch(number, kernel)
 
+    @property
+    def nodes(self) -> list[MeshNode]:
+        """All nodes in their order."""
+        return [node for level in self.levels for group in level for node in group]
+
     def _copy(self, kernel: KernelLaunch, kinds: Mapping[Hashable, tuple[Shape, int]]) -> None:
         """Add the copy of a tensor's memory, part by part."""
         new, old = kernel.memory
@@ -110,7 +114,7 @@ class NodeList:
                 shape, itemsize = kinds[old] if old in kinds else kinds[new]
                 size = prod(layout.shape_on(d, shape)) * itemsize
             if size:
-                self.nodes.append(MeshNode(d, copies=[Copied((old, d), 0, (new, d), 0, size)]))
+                self.levels.append([[MeshNode(d, copies=[Copied((old, d), 0, (new, d), 0, size)])]])
 
     def _launch(self, number: int, kernel: KernelLaunch) -> None:
         launch = cast("Any", kernel.program)
@@ -124,35 +128,54 @@ class NodeList:
             self.layouts[key], self.outputs[key] = out.layout, out
             names |= {m: (key, d) for d, m in enumerate(out.memory)}
         for level, (launches, exchanges) in enumerate(steps.levels):
+            kernels = {one.device: self._kernels(one, names, (number, level)) for one in launches}
+            ready: dict[int, int] = {}
             for one in launches:
-                self._kernels(one, names, (number, level))
-            copies: dict[int, list[Any]] = {}
-            for exchange in exchanges:
-                if exchange.size:
-                    copies.setdefault(exchange.target, []).append(exchange)
-            for target, group in copies.items():
-                made = [
-                    Copied(
-                        names.setdefault(x.source_memory, (number, x.source_memory, "made")), x.at,
-                        names.setdefault(x.target_memory, (number, x.target_memory, "made")), x.to, x.size,
-                    )
-                    for x in group
-                ]  # fmt: skip
-                sources = frozenset([x.source for x in group])
-                self.nodes.append(MeshNode(target, [], made, sources, (number, level)))
+                written = {k.memory[j]: i for i, k in enumerate(kernels[one.device], 1) for j in k.stores}
+                ready |= {m: written.get(names[m], 0) for _, m in one.makes}
+            self._exchange(number, kernels, [x for x in exchanges if x.size], ready, names)
 
-    def _kernels(self, one: DeviceLaunch, names: dict[int, Hashable], at: tuple[int, int]) -> None:
+    def _exchange(
+        self, number: int, kernels: Mapping[int, Sequence[KernelLaunch]],
+        exchanges: Sequence[PlannedCopy], ready: Mapping[int, int], names: dict[int, Hashable],
+    ) -> None:  # fmt: skip
+        """Add the kernels of each device in a level, and each bucket of copies after what makes it."""
+        devices, total = self._mesh.devices, sum([x.size for x in exchanges])
+        least = max(self._mesh.bucket_bytes * len(devices), -(-total // MOST_BUCKETS))
+        if not all([device.hcq.copies for device in devices]):  # noqa: C419 - a list is faster
+            least = total  # copies on a compute queue would delay its kernels
+        found, done = buckets(exchanges, ready, least), dict.fromkeys(kernels, 0)
+        self.levels.append(level := list[list[MeshNode]]())
+        for bucket, group in enumerate(found):
+            last = bucket == len(found) - 1
+            for d, todo in kernels.items():
+                ends = [ready.get(x.source_memory, 0) for x in group if x.source == d]
+                end = len(todo) if last else max([done[d], *ends])
+                if todo[done[d] : end]:
+                    level.append([MeshNode(d, list(todo[done[d] : end]))])
+                done[d] = end
+            made: dict[int, MeshNode] = {}
+            for x in group:
+                node = made.setdefault(x.target, MeshNode(x.target, early=not last))
+                node.sources |= {x.source}
+                read, written = [
+                    names.setdefault(m, (number, m, "made")) for m in (x.source_memory, x.target_memory)
+                ]
+                node.copies.append(Copied(read, x.at, written, x.to, x.size))
+            level.append(list(made.values()))
+
+    def _kernels(
+        self, one: DeviceLaunch, names: dict[int, Hashable], at: tuple[int, int]
+    ) -> list[KernelLaunch]:
         reads = [names.setdefault(m, (at[0], m, "made")) for m in one.reads]
         known: dict[Hashable, Hashable] = {("in", i): key for i, key in enumerate(reads)}
         known |= {("out", n): names.setdefault(m, (at[0], m, "made")) for n, m in one.makes}
-        node = MeshNode(one.device)
-        for kernel in one.plan.kernels:
-            local = {key: (*at, one.device, key) for key in kernel.memory if key not in known}
-            node.kernels.append(kernel.renamed({**known, **local}))
-        if node.kernels:
-            self.nodes.append(node)
         if one.plan.limits is not None:
             self.checks.append((one.plan.limits, tuple(reads)))
+        return [
+            k.renamed(known | {key: (*at, one.device, key) for key in k.memory if key not in known})
+            for k in one.plan.kernels
+        ]
 
 
 class ForeignReads:
@@ -218,13 +241,20 @@ class MeshGraph:
         """(parameter of the graph, device that must see its buffer)."""
         self._last: dict[int, GraphNode] = {}
         self._incoming: dict[int, list[GraphNode]] = {}
+        """For each device what its next node on the compute queue waits for."""
+        self._beside: list[tuple[int, GraphNode]] = []
+        """(device, copies into its memory) on copy queues, for which later levels wait."""
         self._foreign = [ForeignReads() for _ in mesh.devices]
         """For each device the reads of its memory by others' nodes."""
-        self._find_memory(found.nodes, params, fixed)
-        for nodes in _together(found.nodes):
-            before = {source: self._since(source) for node in nodes for source in sorted(node.sources)}
-            for node in nodes:
-                self._add(node, before)
+        self._find_memory(found, params, fixed)
+        for level in found.levels:
+            for nodes in level:
+                before = {source: self._since(source) for node in nodes for source in sorted(node.sources)}
+                for node in nodes:
+                    self._add(node, before)
+            for d, made in self._beside:
+                self._incoming.setdefault(d, []).append(made)
+            self._beside.clear()
         for d, reads in enumerate(self._foreign):
             if (after := reads.all()) or d in self._incoming or not self._graph.nodes:
                 self._node(d, mesh.devices[d].queue.record(label="end"), after)
@@ -256,13 +286,13 @@ class MeshGraph:
         return (params[name], device) if name in params else None
 
     def _find_memory(
-        self, nodes: Sequence[MeshNode], params: Sequence[Hashable], fixed: Mapping[Hashable, Spread]
+        self, found: NodeList, params: Sequence[Hashable], fixed: Mapping[Hashable, Spread]
     ) -> None:
         """Give each key a buffer, a parameter of the graph, or a place in the memory of temporaries."""
         devices = self._mesh.devices
         sizes: dict[Hashable, int] = {}
         home: dict[Hashable, int] = {}
-        for node in nodes:
+        for node in found.nodes:
             for key, size, _ in node.touches():
                 sizes[key] = max(sizes.get(key, 0), size)
             for kernel in node.kernels:
@@ -277,13 +307,17 @@ class MeshGraph:
         for name, spread in fixed.items():
             self._memory |= {(name, d): part for d, part in enumerate(spread.parts)}
         units, none = list[KernelLaunch](), (1, 1, 1)
-        for together in _together(nodes):
-            units += [kernel for node in together for kernel in node.kernels]
-            copies = [copy for node in together for copy in node.copies]
-            if copies:  # in one unit, so that none overwrites what another reads
-                keys = tuple([key for c in copies for key in (c.written, c.read)])
-                ends = tuple([end for c in copies for end in (c.to + c.size, c.at + c.size)])
-                units.append(KernelLaunch(None, none, none, keys, ends, ()))
+        for level in found.levels:
+            held = list[KernelLaunch]()
+            for together in level:
+                units += [kernel for node in together for kernel in node.kernels]
+                copies = [copy for node in together for copy in node.copies]
+                if copies:  # in one unit, so that none overwrites what another reads
+                    keys = tuple([key for c in copies for key in (c.written, c.read)])
+                    ends = tuple([end for c in copies for end in (c.to + c.size, c.at + c.size)])
+                    held.append(KernelLaunch(None, none, none, keys, ends, ()))
+                    units.append(held[-1])
+            units += held  # no kernel of the level waits for a copy to overwrite what it reads or writes
         lives = lives_of(units, set(self._memory))
         for d, device in enumerate(devices):
             own = {key: life for key, life in lives.items() if home[key] == d}
@@ -313,13 +347,14 @@ class MeshGraph:
         """Add a node; copies wait for what is `before` them on the devices of their sources."""
         written = [key for key, _, writes in node.touches() if writes]
         foreign = self._foreign[node.device]
-        after = [other for key in written for other in foreign.overwritten(key, self._places.get(key))]
+        readers = [other for key in written for other in foreign.overwritten(key, self._places.get(key))]
         device = self._mesh.devices[node.device]
         if node.kernels:
-            self._node(node.device, self._recorded(node), after)
+            self._node(node.device, self._recorded(node), readers)
             return
-        theirs, queue = self._map_sources(node), device.queue
-        if sum([copy.size for copy in node.copies]) >= QUEUED and device.hcq.copies and node.sources:
+        after, theirs, queue = [*readers], self._map_sources(node), device.queue
+        large = sum([copy.size for copy in node.copies]) >= QUEUED and device.hcq.copies and node.sources
+        if node.early or large:
             queue = device.hcq.copies[0]
         commands = queue.record(label="from other devices")
         for copy in node.copies:
@@ -334,7 +369,9 @@ class MeshGraph:
         else:
             after += self._since(node.device)
             made = self._graph.add(queue, commands, after=list(dict.fromkeys(after)))
-            self._incoming.setdefault(node.device, []).append(made)
+            self._beside.append((node.device, made))
+            # A kernel of this level may overwrite other bytes of what `readers` read.
+            self._incoming.setdefault(node.device, []).extend(readers)
         for copy in theirs:
             self._foreign[self._owner(copy.read)].add(copy.read, self._places.get(copy.read), made)
 

@@ -19,7 +19,7 @@ from frontend.device import LOCK, Device, TensorDevice
 from frontend.distributed.captured import MeshExecutable
 from frontend.distributed.layout import WHOLE, Shape, Spread, TensorLayout, rows
 from frontend.distributed.plans import MeshLaunch
-from frontend.distributed.transport import DeviceCopy, Transport, transport_from
+from frontend.distributed.transport import QUEUED, DeviceCopy, Transport, transport_from
 from frontend.evaluation.expr import leaf_expr
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.storage import Leaf, read
@@ -62,6 +62,8 @@ class Mesh(TensorDevice):
         self.devices = tuple(devices)
         self.direct = False
         self.transport = Transport(self.devices)
+        self.bucket_bytes = QUEUED
+        """The fewest bytes for each device that a captured step exchanges beside the kernels of a level."""
         self.paths: dict[str, object] = {}
         self.queue: Any = _Rings(self.devices)
         # A method by another name: a replay calls it for each result, and a method in between costs as much.

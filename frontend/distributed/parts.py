@@ -6,7 +6,7 @@ Not here: what an operation does (`rules`). Next: `partition`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -163,6 +163,24 @@ class Parts:
         self._exchanges.setdefault(level, []).append(
             PlannedCopy(*source, target[0], target[1], target[3], size, target[2], source[1] in self._inputs)
         )
+
+
+def buckets(
+    exchanges: Iterable[PlannedCopy], ready: Mapping[int, int], least: int
+) -> list[list[PlannedCopy]]:
+    """Divide copies by the number of kernels after which their source is `ready`, which defaults to 0.
+
+    A bucket has `least` bytes or more, but for the last one, and all copies that are ready together.
+    """
+    found: list[list[PlannedCopy]] = [[]]
+    size = at = 0
+    for copy in sorted(exchanges, key=lambda x: ready.get(x.source_memory, 0)):
+        if size >= least and ready.get(copy.source_memory, 0) > at:
+            found.append([])
+            size = 0
+        found[-1].append(copy)
+        size, at = size + copy.size, ready.get(copy.source_memory, 0)
+    return found
 
 
 def summed_in(op: str, dtype: DType) -> DType:

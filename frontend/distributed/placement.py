@@ -173,10 +173,7 @@ def from_shards(parts: Sequence[T], axis: int = 0) -> T:
                 f"{e.dtype.name}{list(e.shape)} are no parts of one tensor"
             )
         sizes.append(e.shape[axis])
-    buffers = []
-    for t, device in zip(parts, mesh.devices, strict=True):
-        _, leaf = readable(t)
-        buffers.append(device.copied(leaf.buffer))
+    buffers = [d.copied(readable(t)[1].buffer) for t, d in zip(parts, mesh.devices, strict=True)]
     shape = (*first.shape[:axis], sum(sizes), *first.shape[axis + 1 :])
     layout = TensorLayout(axis, _bounds(sizes, sum(sizes), len(sizes)))
     spread = Spread(mesh, prod(shape) * first.dtype.itemsize)

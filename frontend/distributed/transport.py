@@ -168,3 +168,4 @@ class MeshMembers(Protocol):
 
     devices: tuple[TensorDevice, ...]
     transport: Transport
+    bucket_bytes: int

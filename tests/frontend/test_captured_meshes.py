@@ -14,11 +14,13 @@ import frontend
 from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of
 from frontend.distributed.captured import ForeignReads
+from frontend.distributed.transport import QUEUED
 from frontend.nn import functional
 from hcq.capture.log import read
 from hcq.config import override
 from hcq.errors import UsageError, UsageIndexError
 from tests.children import python
+from tests.frontend.meshes import AMDS, MIXED, numbers
 from tools.trace.text import lines
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 
 CPUS = ("cpu:1", "cpu:2", "cpu:3", "cpu:4")
 """Devices that only this module opens, with validation: cpu:0 was opened by whatever module came first."""
-AMDS = ("amd-emu:gfx1100+gfx1100", "amd-emu:gfx1100+gfx1100:1")
-MIXED = ("amd-emu:gfx1100", "nv-emu:sm_90")
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +64,6 @@ def closed() -> Iterator[None]:
     close((*CPUS, *AMDS, *MIXED))
 
 
-def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
 def step_of(net: Any, adam: optim.Adam) -> Callable[[Tensor, Tensor], Tensor]:
     """Return a training step."""
 
@@ -83,7 +79,7 @@ def step_of(net: Any, adam: optim.Adam) -> Callable[[Tensor, Tensor], Tensor]:
 
 def trained(
     devices: Sequence[str], how: Callable[[Any], Any], *, place: str = "whole", width: int = 9,
-    small: bool = False, steps: int = 20,
+    small: bool = False, steps: int = 20, bucket_bytes: int = QUEUED,
 ) -> list[Any]:  # fmt: skip
     """Return the losses of some steps, and the parameters after them, in float64."""
     Tensor.manual_seed(5)
@@ -91,6 +87,7 @@ def trained(
     net = nn.Sequential(nn.Linear(12, width), nn.Tanh(), *middle, nn.Linear(width, 5)).double()
     if devices:
         net.to(",".join(devices))
+        cast("Any", Device[",".join(devices)]).bucket_bytes = bucket_bytes
         for p in net.parameters() if place == "divided" else ():
             p.shard_(devices, 0)
     adam = optim.Adam(net.parameters(), lr=1e-2)
@@ -117,8 +114,9 @@ def same(got: list[Any], want: list[Any], within: float = 1e-10) -> None:
 
 @pytest.mark.parametrize("how", [pytest.param(frontend.compile, marks=pytest.mark.landing), TinyJit])
 @pytest.mark.parametrize("place", [pytest.param("whole", marks=pytest.mark.landing), "divided"])
-def test_a_captured_step_equals_plain_ones(how: Any, place: str):
-    got = trained(CPUS[:2], how, place=place)
+@pytest.mark.parametrize("bucket_bytes", [1, pytest.param(QUEUED, marks=pytest.mark.landing)])
+def test_a_captured_step_equals_plain_ones(how: Any, place: str, bucket_bytes: int):
+    got = trained(CPUS[:2], how, place=place, bucket_bytes=bucket_bytes)
     same(got, trained(CPUS[:2], plain, place=place), 0)
     same(got, trained((), plain))
 
@@ -137,12 +135,16 @@ def test_captured_steps_equal_one_device(devices: tuple[str, ...], width: int, p
 
 
 @pytest.mark.landing
-@pytest.mark.parametrize(("count", "seeds"), [(2, 20), (4, 3)])
-def test_captured_steps_do_not_depend_on_the_order_of_unordered_kernels(count: int, seeds: int):
+@pytest.mark.parametrize("bucket_bytes", [1, QUEUED])
+@pytest.mark.parametrize(("count", "seeds"), [(2, 20), (3, 3), (4, 3)])
+def test_captured_steps_do_not_depend_on_the_order_of_unordered_kernels(
+    count: int, seeds: int, bucket_bytes: int
+):
+    """With buckets of 1 byte the exchange of each gradient runs beside the kernels of the next one."""
     want = trained((), plain, small=True, steps=4)
     for seed in range(1, seeds + 1):
         reopen(CPUS[:count], seed=seed)
-        same(trained(CPUS[:count], TinyJit, small=True, steps=4), want)
+        same(trained(CPUS[:count], TinyJit, small=True, steps=4, bucket_bytes=bucket_bytes), want)
 
 
 def test_validation_follows_captured_steps_beside_devices_without_it():
@@ -217,11 +219,54 @@ def test_copies_of_an_exchange_wait_for_the_step_before_and_for_no_other_copy(tm
         assert [total(x).tolist() for _ in range(4)] == [[6.0] * 4] * 4
     """
     python("-c", program, HCQ_CPU_DEVICES="3", HCQ_CAPTURE=str(tmp_path / "run.jsonl"))
-    text = "\n".join(lines(read(tmp_path / "run.jsonl")))
-    found = re.findall(r"^submission (\d+) to .*? '(.*)'\n((?:    .*\n)*)", text, re.MULTILINE)
-    copies = [commands for _, label, commands in found if label == "from other devices"][-3:]
-    waits = [other for commands in copies for other in re.findall(r"wait .* of submission (\d+)", commands)]
-    assert [label for n, label, _ in found for other in waits if n == other] == ["<lambda>"] * 6
+    found = submissions(tmp_path / "run.jsonl")
+    copies = [n for n, (_, label, _) in found.items() if label == "from other devices"][-3:]
+    assert [found[other][1] for n in copies for other in waits_of(found[n])] == ["<lambda>"] * 6
+
+
+def submissions(path: Path) -> dict[str, list[str]]:
+    """Return number -> (queue, label, commands) of submissions, as `tools.trace dump` prints them."""
+    pattern = r"^submission (\d+) to (.*?) '(.*)'\n((?:    .*\n)*)"
+    return {n: of for n, *of in re.findall(pattern, "\n".join(lines(read(path))), re.MULTILINE)}
+
+
+def waits_of(submission: Sequence[str]) -> list[str]:
+    return re.findall(r"wait .* of submission (\d+)", submission[2])
+
+
+@pytest.mark.parametrize("devices", [CPUS[:2], AMDS])
+def test_an_exchange_of_gradients_waits_for_no_later_kernel_and_delays_none(tmp_path: Path, devices: Any):
+    """By the printed dependencies of the last replay: three gradients of 256 KiB, one after the other."""
+    program = f"""if True:
+        from frontend import Tensor, TinyJit
+        x = Tensor([[0.5] * 256] * 2).shard({devices})
+        weights = [Tensor([[i / 256] * 256] * 256).replicate({devices}).requires_grad_() for i in (1, 2, 3)]
+        def step(x):
+            y = x
+            for w in weights:
+                y = (y @ w).tanh()
+            y.sum().backward()
+            found = [w.grad for w in weights]
+            for w in weights:
+                w.grad = None
+            return found
+        captured, want = TinyJit(step), [g.numpy().tobytes() for g in step(x)]
+        for _ in range(4):
+            assert [g.numpy().tobytes() for g in captured(x)] == want
+    """
+    python("-c", program, HCQ_CPU_DEVICES="3", HCQ_CAPTURE=str(tmp_path / "run.jsonl"))
+    found = submissions(tmp_path / "run.jsonl")
+    for device in ("cpu:1", "cpu:2") if devices is not AMDS else ("amd-emu:0", "amd-emu:1"):
+        compute, copies = f"compute 0 of {device}", f"copy 0 of {device}"
+        exchanges = [n for n, of in found.items() if of[:2] == [copies, "from other devices"]][-3:]
+        for n, last in zip(exchanges, (False, False, True), strict=True):
+            [source] = re.findall(r" src=(\S+) .*size=262144", found[n][2])
+            before = [re.findall(r"exec \S+\(b0=(\S+)", found[other][2]) for other in waits_of(found[n])]
+            assert source in [written[-1] for written in before], found[n]
+            own = next(int(other) for other in waits_of(found[n]) if found[other][0] == compute)
+            then = next(of for k, of in found.items() if int(k) > own and of[0] == compute)
+            assert then[1] == "step"
+            assert bool(re.search("wait signal copy 0", then[2])) == last
 
 
 def test_arguments_of_other_layouts_and_states_that_others_use():

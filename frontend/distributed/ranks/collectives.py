@@ -167,8 +167,7 @@ def all_reduce(
     PRODUCT and MIN. MPI reads the memory of a tensor on a cpu device, and writes into other memory, which is
     copied into the tensor once. Raises as stated above, and `UsageError` for another op.
     """
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     how = _operation(made, op, tensor, "all_reduce")
     memory = _in_place(tensor, copy=flag(async_op, "all_reduce, async_op"))
@@ -195,8 +194,7 @@ def reduce(  # noqa: PLR0917 - the field's signature
     async_op: bool = False, group_dst: int | None = None,  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """As `all_reduce`, but only the tensor of rank `dst` changes."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     how, root = _operation(made, op, tensor, "reduce"), made.rank_of(dst, "reduce, dst", group_dst)
     given = _numbers(tensor)
@@ -212,8 +210,7 @@ def broadcast(
     group_src: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Replace a tensor by that of rank `src`."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     _agrees("broadcast", tensor.numel(), tensor, tensor)
     root = made.rank_of(src, "broadcast, src", group_src)
@@ -226,8 +223,7 @@ def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Group = None, async_op: bool = False  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """Store the tensors of all ranks into a list of tensors, one for each rank."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     return _gathered(
         made, "all_gather", _checked("all_gather", tensor, made.size, tensor_list), tensor, async_op
@@ -238,8 +234,7 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Group = None, async_op: bool = False  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """Store the tensors of all ranks, one after the other, into one tensor."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     _agrees("all_gather_into_tensor", made.size * input_tensor.numel(), input_tensor, output_tensor)
     return _gathered(made, "all_gather_into_tensor", [output_tensor], input_tensor, async_op)
@@ -257,8 +252,7 @@ def gather(  # noqa: PLR0917 - as above
     async_op: bool = False, group_dst: int | None = None,  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """Store the tensors of all ranks into the list of rank `dst`, by default 0; others give no list."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     root = made.rank_of(0 if dst is None and group_dst is None else dst, "gather, dst", group_dst)
     outs = _listed_at(made, "gather", root, tensor, gather_list)
@@ -272,8 +266,7 @@ def scatter(  # noqa: PLR0917 - as above
     async_op: bool = False, group_src: int | None = None,  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """Replace a tensor by this rank's of the list of rank `src`, by default 0; others give no list."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     root = made.rank_of(0 if src is None and group_src is None else src, "scatter, src", group_src)
     given = _listed_at(made, "scatter", root, tensor, scatter_list)
@@ -296,8 +289,7 @@ def reduce_scatter_tensor(
     async_op: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """Store this rank's equal part of the elements of the reduction of all tensors; see `all_reduce`."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     _agrees("reduce_scatter_tensor", made.size * output.numel(), output, input)
     return _scattered(made, "reduce_scatter_tensor", output, [input], op, async_op)
@@ -308,8 +300,7 @@ def reduce_scatter(
     async_op: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """Store the reduction of the tensors that all ranks have for this one in their lists."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     given = _checked("reduce_scatter", output, made.size, input_list)
     return _scattered(made, "reduce_scatter", output, given, op, async_op)
@@ -329,8 +320,7 @@ def all_to_all(
     async_op: bool = False,  # noqa: FBT001, FBT002 - as above
 ) -> Work | None:  # fmt: skip
     """Send each rank one tensor of a list, and store what the ranks sent; sizes may differ."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     sizes = []
     for tensors in (input_tensor_list, output_tensor_list):
@@ -351,8 +341,7 @@ def all_to_all_single(  # noqa: PLR0917 - the field's signature
 
     Parts are equal, or of the given sizes. Raises `UsageError` for an axis that does not divide, too.
     """
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     if output.dtype is not input.dtype:
         raise UsageError(
@@ -383,8 +372,7 @@ def isend(
     tensor: Tensor, dst: int | None = None, group: Group = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:  # fmt: skip
     """Begin to send a tensor to rank `dst`, which calls `recv` or `irecv`."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     _agrees("send", tensor.numel(), tensor, tensor)
     data, to = _raw(tensor), made.rank_of(dst, "send, dst", group_dst)
@@ -395,8 +383,7 @@ def irecv(
     tensor: Tensor, src: int | None = None, group: Group = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:  # fmt: skip
     """Begin to replace a tensor by the one that rank `src`, or without one any rank, sends."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     _agrees("recv", tensor.numel(), tensor, tensor)
     given = src is not None or group_src is not None
@@ -454,7 +441,6 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
 
 def barrier(group: Group = None, async_op: bool = False, device_ids: Any = None) -> Work | None:  # noqa: ARG001, FBT001, FBT002 - as above
     """Wait until all ranks have called it."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return None
     return _begin(made, "barrier", made.counted("barrier").Ibarrier(), lambda: None, async_op)

@@ -45,8 +45,7 @@ def gather_object(
     group_dst: int | None = None,
 ) -> None:  # fmt: skip
     """Store the objects of all ranks into the list of rank `dst`, by default 0."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return
     here = made.rank == _root(made, dst, "gather_object, dst", group_dst)
     if here and object_gather_list is None:
@@ -61,8 +60,7 @@ def broadcast_object_list(
     group_src: int | None = None,
 ) -> None:  # fmt: skip
     """Replace the objects of a list by those of rank `src`, by default 0, alone of which are pickled."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return
     root = _root(made, src, "broadcast_object_list, src", group_src)
     given = list(object_list) if made.rank == root else None
@@ -79,8 +77,7 @@ def scatter_object_list(
     src: int | None = None, group: Group = None, group_src: int | None = None,
 ) -> None:  # fmt: skip
     """Store this rank's object of the list of rank `src`, by default 0, as the first of another list."""
-    made = joined(group)
-    if made.rank < 0:
+    if (made := joined(group)).rank < 0:
         return
     root = _root(made, src, "scatter_object_list, src", group_src)
     name = f"scatter_object_list from rank {made.ranks[root]}"
