@@ -18,6 +18,7 @@ from hcq.errors import CompileError
 from tests.support.host_time import __main__ as host_time
 from tools.bench.__main__ import main
 from tools.bench.against import HERE
+from tools.bench.collectives import STEPS
 from tools.bench.compiled import Measured, works
 from tools.bench.lowering import GPUS, kernels_of, lowered
 from tools.bench.models import MODELS
@@ -44,7 +45,7 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.landing
-def test_an_all_reduce_is_checked_and_measured_without_peers(
+def test_an_all_reduce_and_steps_are_checked_and_measured_without_peers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("torch", "mpi4py"):
@@ -55,6 +56,9 @@ def test_an_all_reduce_is_checked_and_measured_without_peers(
     assert [row["case"] for row in rows] == ["1 KiB, cpu x 2, captured", "1 KiB, cpu x 2"]
     assert all(row["note"] == "moves 2,048 bytes, the fewest are 2,048" for row in rows)
     assert "pip install torch" in printed.err
+    assert main(["overlap", "--device", "cpu", "--quick"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["case"] for row in rows] == [f"width 64, {name}" for name in STEPS]
 
 
 @pytest.mark.landing

@@ -12,7 +12,8 @@
     lowering                            time from a kernel's AST to LLVM IR
     check                               price of HCQ_CHECK=1: first runs of models
     emu, emu-amd                        speed of the emulators
-    all-reduce                          over two devices and two processes, beside gloo and mpi4py
+    all-reduce, overlap                 over two devices and two processes, beside gloo and mpi4py; a captured
+                                        step whose exchanges run beside its kernels, and after them
     cuda, cuda-kernels                  the same work in PyTorch, which needs PyTorch and a GPU
 
 Not here: the cases (`queues`, `tensors`, `compiled`, `lowering`, `check`, `collectives`, `emu`,
@@ -43,7 +44,7 @@ CASES = {
     "kernels": "tools.bench.compiled",
     "lowering": "tools.bench.lowering",
     "check": "tools.bench.check",
-    "all-reduce": "tools.bench.collectives",
+    **dict.fromkeys(("all-reduce", "overlap"), "tools.bench.collectives"),
     "cuda": "tools.bench.cuda",
     "cuda-kernels": "tools.bench.compiled_cuda",
 }
