@@ -86,11 +86,15 @@ def unused(rank: int) -> None:
 def differing(rank: int) -> None:
     """Expect an error on all ranks, and no numbers, where they give other sizes, dtypes or operations."""
     op, t = (dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM), Tensor.ones(4 + rank)
+    size = dist.get_world_size()
+    given = [1 if r == rank else size + 1 for r in range(size)]
     for call in (
         lambda: dist.all_reduce(t),
         lambda: dist.all_reduce(t[:4].cast("float64" if rank else "int64")),
         lambda: dist.all_reduce(t[:4], op, async_op=True).wait(),
-        lambda: dist.all_gather([t.clone() for _ in range(dist.get_world_size())], t),
+        lambda: dist.all_gather([t.clone() for _ in range(size)], t),
+        lambda: dist.all_to_all([t.clone() for _ in range(size)], [t] * size),
+        lambda: dist.all_to_all_single(Tensor.zeros(size), Tensor.ones(sum(given)), [1] * size, given),
     ):
         with pytest.raises(processes.ProcessGroupError, match=r"this rank called all_.*, rank \d all_"):
             call()

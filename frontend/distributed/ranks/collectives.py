@@ -363,8 +363,12 @@ def all_to_all_single(  # noqa: PLR0917 - the field's signature
 def _exchanged(  # noqa: PLR0917 - internal
     made: ProcessGroup, name: str, data: Any, sizes: list[list[int]], outs: list[Tensor], async_op: bool  # noqa: FBT001 - as above
 ) -> Work | None:  # fmt: skip
+    own, wanted = (each[made.rank] for each in sizes)
+    if own != wanted:
+        raise UsageError(f"{name}: this rank sends {own} bytes to itself, and receives {wanted} from itself")
     found = np.empty(sum(sizes[1]), "u1")
-    request = made.counted(f"{name} of {outs[0].dtype.name}").Ialltoallv([data, sizes[0]], [found, sizes[1]])
+    world = made.counted(f"{name} of {outs[0].dtype.name}", sizes)
+    request = world.Ialltoallv([data, sizes[0]], [found, sizes[1]])
     return _begin(made, name, request, lambda: _store_each(outs, found), async_op)
 
 

@@ -121,7 +121,8 @@ class ProcessGroup:
             return
         self.rank, self.size = self.world.Get_rank(), self.world.Get_size()
         node = self.world.Split_type(mpi.COMM_TYPE_SHARED)
-        window = mpi.Win.Allocate_shared(_HEAD + _RECORD * _RECORDS, 8, comm=node)
+        self._record_bytes = _RECORD + 16 * self.size
+        window = mpi.Win.Allocate_shared(_HEAD + self._record_bytes * _RECORDS, 8, comm=node)
         ranks = self.world.group.Translate_ranks(None, node.group)
         near = {r: n for r, n in enumerate(ranks) if n != mpi.UNDEFINED}
         self._memory = {r: window.Shared_query(n)[0] for r, n in near.items()}
@@ -149,28 +150,45 @@ class ProcessGroup:
             raise UsageError(f"{what}: wanted a rank of {_listed(self.ranks)}, saw {number}")
         return self.ranks.index(number)
 
-    def counted(self, call: str) -> Any:
-        """Count a call of this rank, record what must be equal on all ranks; return the communicator."""
+    def counted(self, call: str, sizes: Sequence[Sequence[int]] = ()) -> Any:
+        """Count a call of this rank, record what must be equal on all ranks; return the communicator.
+
+        `sizes` are the bytes that this rank sends to each rank, and those that it receives from each.
+        """
         self.calls += 1
         own, at = self._memory[self.rank], self._record(self.calls)
         own[at : at + 8] = bytes(8)  # no number, while the text changes
         own[at + 8 : at + _RECORD] = call.encode()[: _RECORD - 8].ljust(_RECORD - 8)
+        table = np.array(sizes or [[0] * self.size] * 2, "u8").tobytes()
+        own[at + _RECORD : at + self._record_bytes] = table
         own[at : at + 8] = self.calls.to_bytes(8, sys.byteorder)
         self.near[self.rank][_CALLS] = self.calls
         return self.world
 
-    @staticmethod
-    def _record(number: int) -> int:
-        return _HEAD + number % _RECORDS * _RECORD
+    def _record(self, number: int) -> int:
+        return _HEAD + number % _RECORDS * self._record_bytes
+
+    def _between(self, record: bytes, rank: int) -> tuple[str, int, int]:
+        """Return the call of a record, and the bytes that its rank sends to another one and receives."""
+        sent, received = np.frombuffer(record, "u8", 2 * self.size, _RECORD).reshape(2, -1)[:, rank].tolist()
+        return record[8:_RECORD].decode(errors="replace").strip(), sent, received
 
     def _compare(self, number: int) -> None:
         """Raise `ProcessGroupError` if a rank of this machine made another call of this number."""
         at, start = self._record(number), number.to_bytes(8, sys.byteorder)
-        found = {r: bytes(memory[at : at + _RECORD]) for r, memory in self._memory.items()}
-        own = found[self.rank]
-        others = [r for r, one in found.items() if number and one != own and one[:8] == own[:8] == start]
+        found = {r: bytes(memory[at : at + self._record_bytes]) for r, memory in self._memory.items()}
+        calls: dict[int, tuple[tuple[str, int, int], tuple[str, int, int]]] = {}
+        for r, one in found.items() if number else ():
+            if one[:8] == found[self.rank][:8] == start:
+                pair = self._between(found[self.rank], r), self._between(one, self.rank)
+                if pair[0] != (pair[1][0], pair[1][2], pair[1][1]):
+                    calls[r] = pair
+        others = list(calls)
         if others and bytes(self._memory[others[0]][at : at + 8]) == start:
-            mine, theirs = (found[r][8:].decode(errors="replace").strip() for r in (self.rank, others[0]))
+            mine, theirs = (
+                text + (f" with {sent} bytes to the other and {received} from it" if sent or received else "")
+                for text, sent, received in calls[others[0]]
+            )
             raise ProcessGroupError(
                 f"collective {number} of rank {self._every.rank} of {self._every.size}: this rank called "
                 f"{mine}, {self._named(others[:1])} {theirs}\nhint: all ranks of a group make the same calls "
