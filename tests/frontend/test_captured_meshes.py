@@ -13,7 +13,7 @@ import pytest
 import frontend
 from frontend import Device, Tensor, TinyJit, nn, optim
 from frontend.distributed import layout_of
-from frontend.distributed.captured import ForeignReads
+from frontend.distributed.captured import Copied, ForeignReads, MeshGraph, MeshNode, NodeList
 from frontend.distributed.transport import QUEUED
 from frontend.nn import functional
 from hcq.capture.log import read
@@ -267,6 +267,25 @@ def test_an_exchange_of_gradients_waits_for_no_later_kernel_and_delays_none(tmp_
             then = next(of for k, of in found.items() if int(k) > own and of[0] == compute)
             assert then[1] == "step"
             assert bool(re.search("wait signal copy 0", then[2])) == last
+
+
+def test_a_kernel_beside_a_copy_waits_for_readers_of_the_memory_that_the_copy_overwrites_in_part():
+    """On device 0 a copy and a later node each overwrite a half of what device 1 read before."""
+    mesh = cast("Any", Device[",".join(CPUS[:2])])
+    found = NodeList(mesh, [], {})
+    found.levels = [
+        [[MeshNode(0, copies=[Copied(("p", 0), 0, "read", 0, 512)])]],
+        [[MeshNode(1, copies=[Copied("read", 0, "other's", 0, 512)], sources=frozenset({0}))]],
+        [
+            [MeshNode(0, copies=[Copied(("p", 1), 0, "half", 0, 256)], sources=frozenset({1}), early=True)],
+            [MeshNode(0, copies=[Copied(("p", 0), 0, "other half", 0, 256)])],
+        ],
+    ]
+    made = MeshGraph(mesh, found, ["p"], {}, "")
+    queues = [device.queue for device in mesh.devices]
+    [reader] = [node for node in made._graph.nodes if node.queue is queues[1] and node.commands.commands]
+    writer = [node for node in made._graph.nodes if node.queue is queues[0] and node.commands.commands][-1]
+    assert reader in writer.after
 
 
 def test_arguments_of_other_layouts_and_states_that_others_use():
