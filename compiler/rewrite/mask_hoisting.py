@@ -51,7 +51,7 @@ def _hoisted(node: UOp, free: dict[UOp, frozenset[UOp]]) -> UOp:
     x, y = value.src
     theirs = symbolic.parts_of(y.src[2])
     bound = bound_ranges(node, free)
-    shared = [p for p in symbolic.parts_of(x.src[2]) if p in theirs and not _atoms(p) & bound]
+    shared = [p for p in symbolic.parts_of(x.src[2]) if p in theirs and not ranges_in(p)[p] & bound]
     factors = [_without(load, shared) for load in value.src]
     gone = [p for p in shared if any(p not in _parts(load) for load in factors)]
     if not gone:
