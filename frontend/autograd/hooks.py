@@ -22,7 +22,7 @@ from frontend.evaluation.constants import ruled
 from frontend.evaluation.expr import PARAM, RULED, TABLE, inside, leaf_expr
 from frontend.evaluation.gradient_state import MARKED, written_since
 from frontend.evaluation.history import Node, flowing_of, has_history, nodes
-from frontend.evaluation.storage import Leaf, behind
+from frontend.evaluation.storage import NUMBERS, Leaf, behind
 from frontend.evaluation.trace import composite, make
 from frontend.ops.elementwise import add
 from hcq.errors import UsageError, UsageTypeError
@@ -80,7 +80,7 @@ def token(like: T, call: Any) -> T:
     """Return a tensor whose leaf keeps a call: the last source of its marks."""
     device = Device[like.expr.device]
     leaf = Leaf(device.write_small(bytes(16)))
-    leaf.call = call
+    leaf.call, call.number = call, next(NUMBERS)
     return make(like, (leaf_expr((), dtypes.bool, device.name), (leaf,)))
 
 
@@ -118,7 +118,7 @@ def _under(leaves: Iterable[Leaf]) -> set[Leaf]:
 
 
 def ready(waiting: Iterable[Any]) -> list[Node]:
-    """Return the marks of one call that are reached from no other mark or leaf of `waiting`; [] if none."""
+    """Return the marks of the youngest call that is reached from no other mark or leaf, or []."""
     groups: dict[Leaf, list[Node]] = {}
     for place in waiting:
         if place.__class__ is tuple:
@@ -126,10 +126,8 @@ def ready(waiting: Iterable[Any]) -> list[Node]:
     leaves = {w: w.origin.leaves for w in waiting if w.__class__ is Leaf}
     leaves |= {own: [leaf for node in group for leaf in node[1]] for own, group in groups.items()}
     under = {place: _under(on) for place, on in leaves.items()} if groups else {}
-    for own, group in groups.items():
-        if not any(own in found for other, found in under.items() if other is not own):
-            return group
-    return []
+    free = [t for t in groups if not any(t in found for other, found in under.items() if other is not t)]
+    return groups[max(free, key=lambda t: t.call.number)] if free else []
 
 
 def summed(found: Mapping[Node, T]) -> dict[int, T]:
