@@ -1,6 +1,6 @@
 """Fuzzers: they compare the results of random programs with an oracle.
 
-    python -m tests.fuzz --cases 300 --first 0      random kernels, emulator against host code
+    python -m tests.fuzz --cases 300 --first 0      random kernels, emulators against host code
     python -m tests.fuzz.tensors                    tensor programs against NumPy
     python -m tests.fuzz.queues                     queue programs against a sequential run
     python -m tests.fuzz.caches                     damaged caches

@@ -5,7 +5,7 @@ f64, packed pairs, local arrays that are stored and loaded at different widths, 
 loops of divergent length with breaks, and early returns. Only operations with one exact result on both
 targets occur: no poison, no NaN payloads, no result that depends on a math library.
 
-Not here: exchanges between threads (`exchange`). Next: `cases`, a whole kernel.
+Not here: exchanges between threads (`exchanges`). Next: `kernels`, whole kernels.
 """
 
 # ruff: noqa: E501, PLR0917 - lines of IR are more readable unbroken; `_arm` needs all its arguments

@@ -18,7 +18,7 @@ from hcq.counters import KernelCounters
 from hcq.errors import UsageError
 from tests.children import python
 from tests.compiler.kernels import load, loop, op, sink, store
-from tests.fuzz.amd_cases import Case
+from tests.fuzz.kernels import Case
 from tests.support import kernel_corpus
 from tools import calibrate, hardware_run
 from tools.bank_conflicts import Conflicts, conflicts

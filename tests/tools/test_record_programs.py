@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hcq.errors import UsageError
-from tests.fuzz.cases import Case
+from tests.fuzz.kernels import Case
 from tools.record.nv import vendor
 from tools.record.nv.programs import kept, rewritten
 from tools.record.recording import Journal
@@ -44,7 +44,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Form, b
 
 def test_a_random_kernel_gives_what_the_host_gives(results: dict[str, tuple[Form, bytes]]) -> None:
     form, found = results["random 3"]
-    assert found == Case(3).wanted(form.inputs[:, 0])
+    assert found == Case.whole(3).wanted(form.inputs[:, 0])
 
 
 def test_operations_of_halves_are_those_of_numpy(results: dict[str, tuple[Form, bytes]]) -> None:

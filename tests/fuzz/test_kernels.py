@@ -1,6 +1,6 @@
 """Random kernels as machine code of three targets and as PTX agree with host code.
 
-`tests.fuzz.amd` compares them; a seed reproduces one. More of them: `python -m tests.fuzz.amd --small --cases 5000`.
+`tests.fuzz` compares them; a seed reproduces one. More of them: `python -m tests.fuzz --small --cases 5000`.
 """
 
 # ruff: noqa: E501 - rows of words read best on one line
@@ -13,12 +13,15 @@ import llvmlite.binding
 import pytest
 
 from emulator.simt.engine import Settings
+from emulator.simt.work import LaunchOptions
 from hcq.config import config
-from tests.fuzz.amd import check, check_small, compare, disagreements
-from tests.fuzz.amd_cases import TOGETHER, Case
-from tests.fuzz.amd_exchanges import LANES
+from tests.fuzz.__main__ import check, check_relations, check_small, compare, disagreements
+from tests.fuzz.exchanges import KINDS, LANES
+from tests.fuzz.functions import calls
+from tests.fuzz.kernels import TOGETHER, Case
 
 SETTINGS = Settings(cache=config().cache, strips=True)
+NARROW = Settings(cache=config().cache, strips=True, vector_bits=256)
 MISCOMPILED = {48} if llvmlite.binding.llvm_version_info == (22, 1, 0) else set[int]()
 """Cases whose machine code for AMD is wrong: LLVM 22.1.0 hoists a free instruction out of a switch and leaves its value
 undefined on one of the ways to the merge (as llvm-project pull request 183792 describes). PTX is still compared."""
@@ -47,6 +50,14 @@ def test_many_small_kernels_agree_with_host_code(first: int) -> None:
     assert not check_small(range(first, first + TOGETHER), LANES, SETTINGS)
 
 
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 9))]
+)
+def test_no_setting_order_tier_or_number_of_threads_changes_a_bit(seed: int) -> None:
+    assert not check_relations(seed, ("sm_80", "gfx1100"), (SETTINGS, NARROW))
+
+
 class _WrongHost(Case):
     """A kernel of which the host computes one value of the second case otherwise."""
 
@@ -57,7 +68,7 @@ class _WrongHost(Case):
 
 
 def test_a_case_that_differs_is_found_among_those_of_its_kernel() -> None:
-    found = compare(_WrongHost.small((3, 4, 5)), ("sm_80",), SETTINGS, "quick")
+    found = compare(_WrongHost.small((3, 4, 5)), ("sm_80",), [(SETTINGS, LaunchOptions())])
     assert list(found) == [4]
     assert "1 of " in found[4]
     assert "[1, 2]" in found[4]
@@ -66,11 +77,15 @@ def test_a_case_that_differs_is_found_among_those_of_its_kernel() -> None:
 @pytest.mark.parametrize("target", AMD)
 @pytest.mark.parametrize("seed", sorted(MISCOMPILED))
 def test_a_case_set_aside_is_still_miscompiled(seed: int, target: str) -> None:
-    assert disagreements(seed, 1, targets=(target,), small=False).keys() == {seed}, "LLVM compiles the case right now: take it off the list"
+    assert disagreements(seed, 1, targets=(target,)).keys() == {seed}, (
+        "LLVM compiles the case right now: take it off the list"
+    )
 
 
 def test_a_seed_is_always_the_same_case() -> None:
-    assert [Case.whole(7).text(target) for target in LANES] == [Case.whole(7).text(target) for target in LANES]
+    assert [Case.whole(7).text(target) for target in LANES] == [
+        Case.whole(7).text(target) for target in LANES
+    ]
     assert len({Case.whole(7).text(target) for target in LANES}) == 2
 
 
@@ -85,10 +100,19 @@ def test_a_small_case_is_the_same_alone_and_among_others() -> None:
     ids=["whole", "small"],
 )  # fmt: skip
 def test_the_sample_covers_every_exchange(text: str) -> None:
-    wanted = ("ds.bpermute", "atomicrmw umax", "atomicrmw add", "atomicrmw xor", "urem i32", "switch", "phi half", "double", "i128")
+    wanted = ("ds.bpermute", "atomicrmw umax", "atomicrmw add", "atomicrmw xor", "urem i32", "switch", "phi half", "double", "i128")  # fmt: skip
     assert not [word for word in wanted if word not in text]
+    assert {one.kind for seed in range(100) for one in Case.whole(seed).chains[0].exchanges} == set(KINDS)
 
 
 def test_the_sample_covers_every_workgroup() -> None:
-    assert {Case.whole(seed).threads for seed in range(40)} == {32, 64, 96, 128}
+    assert {Case.whole(seed).threads for seed in range(40)} == {32, 64, 96, 128, 50, 100}
     assert {Case.small([seed]).threads for seed in range(0, 500, TOGETHER)} == {32, 64, 96, 128}
+
+
+def test_intrinsics_are_declared_with_their_types() -> None:
+    text = "  %a = call i32 @llvm.umin.i32(i32 %x, i32 -1)\n  %b = call {i32, i1} @llvm.nvvm.s(i32 1, <2 x i16> %y)\n"
+    assert calls(text) == {
+        "declare i32 @llvm.umin.i32(i32, i32)",
+        "declare {i32, i1} @llvm.nvvm.s(i32, <2 x i16>)",
+    }
