@@ -6,7 +6,6 @@ Triton is not needed here. Not here: the tutorials' cases (`tests.guests.cases`)
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,15 +16,7 @@ from tests.guests.cases import (
     Data,
     Run,
     Value,
-    add,
-    attention,
-    grouped,
-    layer_norm,
-    layer_norm_dx,
-    matmul,
-    persistent,
     rounded,
-    softmax,
 )
 
 if TYPE_CHECKING:
@@ -400,42 +391,3 @@ MORE: Final = (
 """The cases of this file."""
 ALL: Final = (*TUTORIALS, *MORE)
 """Every case, with a name of its own."""
-
-
-def _grown(
-    name: str, make: Callable[..., Made], grid: tuple[int, ...], *, K: int = 0, **sizes: int  # noqa: N803 - the kernel's
-) -> Case:
-    """Return a case of `MORE` with larger inputs and the grid that they need; `K` replaces that constant."""
-    one = next(case for case in MORE if case.name == name)
-    tolerance = one.make(np.random.default_rng(1)).tolerance
-    constants = {**one.constants, "K": K} if K else one.constants
-    return case(name, partial(make, **sizes), constants, grid, tolerance, kernel=one.kernel, warps=one.warps)
-
-
-def workloads() -> tuple[Case, ...]:
-    """Return the kernels whose grid grows with the input, with grids of 128 to 256 workgroups."""
-    return (
-        add(1 << 18), softmax(256, 781), matmul((512, 512, 256), (64, 32, 32), "float16"),
-        matmul((512, 512, 256), (64, 32, 32), "bfloat16", stages=3), layer_norm(256, 600),
-        layer_norm_dx(256, 200, 8), attention(4, 2048, 64, causal=False),
-        attention(4, 2048, 32, causal=True, dtype="bfloat16"), persistent((1024, 1024, 64), 132),
-        grouped(((512, 512, 64), (512, 256, 48)), 132),
-        _grown("sum_rows", _sum_rows, (256,), rows=256), _grown("argmax_rows", _argmax, (256,), rows=256),
-        _grown("cumulative_sum", _cumsum, (256,), rows=256),
-        _grown("cumulative_sum_reversed", _cumsum_reversed, (256,), rows=256),
-        _grown("running_maximum", _running, (256,), rows=256),
-        _grown("sort_rows", _sorted(1, 256), (256,)), _grown("sort_rows_down", _sorted(-1, 256), (256,)),
-        _grown("histogram", _histogram, (256,), n=65_400), _grown("scatter_add", _scatter, (256,), n=32_700),
-        _grown("atomic_extremes", _extremes, (256,), n=32_700),
-        _grown("transpose", _transpose, (16, 16), m=500, n=490), _grown("stencil", _stencil, (16, 16), n=250),
-        _grown("sparse_rows", _sparse, (256,), rows=256),
-        _grown("gather_rows", _gather_rows, (256,), rows=256),
-        _grown("gelu", _gelu, (256,), n=65_536), _grown("random_numbers", _philox, (256,), n=32_768),
-        *(_grown(f"product_{kind}", _product(wide, out, 256), (256,)) for kind, wide, out in _PRODUCTS),
-        _grown("matrix_vector", _matvec, (256,), rows=1024),
-        _grown("convolution", _convolution, (256,), n=32_700),
-        _grown("max_pool", _pool, (256,), rows=256), _grown("rms_norm", _rms, (256,), rows=256),
-        _grown("cross_entropy", _entropy, (256,), rows=256), _grown("adam", _adam, (256,), n=32_768),
-        _grown("rotary", _rotary, (256,), rows=256), _grown("welford", _welford, (256,), rows=256),
-        _grown("parity", _parity, (256,), rows=256), _grown("split_k", _split_k, (256,), K=8192, k=8192),
-    )  # fmt: skip

@@ -45,7 +45,6 @@ WRONG = [
     ("tools.gpu_kernels", ["--count", "-5"], "wanted a whole number of at least 0, saw '-5'"),
     ("tests.guests.bad_run", ["--only", "zzz"], "--only: no archive's and no kernel's name contains"),
     ("tests.guests.corpus", ["--only", "zzz"], "--only: no kernel's name contains 'zzz'"),
-    ("tests.guests.interpret", ["--device", "foo"], "no device is called 'foo'"),
     ("tests.guests.tutorials", ["--device", "foo"], "no device is called 'foo'"),
     ("tests.support.kernel_corpus", ["compile", NOWHERE, "sm_80"], "wanted a file, '/nowhere/file' is not"),
     ("tests.support.kernel_corpus", ["merges", "/", "sm_80"], "wanted a file, '/' is a folder"),
