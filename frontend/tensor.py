@@ -378,7 +378,8 @@ class Tensor(Methods, Exchange):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
-        grad_state.want((self,), wanted if wanted is None else flag(wanted, "requires_grad"))
+        wanted = wanted if wanted is None else flag(wanted, "requires_grad")
+        grad_state.want((self,), wanted, cut=bool(wanted) and self.expr.dtype.is_float and self.is_leaf)
 
     @property
     def grad_fn(self) -> str | None:

@@ -99,8 +99,8 @@ def written_since(leaves: Leaves) -> dict[Leaf, TensorBase]:
     return found
 
 
-def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
-    """Set requires_grad of tensors; None: as if it was never set.
+def want(tensors: Sequence[TensorBase], wanted: bool | None, *, cut: bool = False) -> None:  # noqa: FBT001 - a property
+    """Set requires_grad of tensors; None: as if it was never set. `cut`: they have no history.
 
     Nodes are identified by structure, and two pending tensors of zeros would be one node. Tensors that are to
     require a gradient are therefore realized, in one launch. Those that were computed from others with
@@ -114,7 +114,7 @@ def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: F
                 f"only floats have gradients, this tensor is {wrong.expr.dtype.name}; cast it with .float()"
             )
         inner = {leaf for t in wanting() for leaf in t.leaves}
-        alone = [t for t in tensors if inner.isdisjoint(t.leaves) and not behind(t.leaves)]
+        alone = [t for t in tensors if cut or (inner.isdisjoint(t.leaves) and not behind(t.leaves))]
         realize_many([t for t in alone if t.expr.op is not PARAM])
         for t in tensors:
             if t.expr.op is not PARAM:

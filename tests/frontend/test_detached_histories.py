@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from frontend import Tensor
+from frontend import Tensor, nn
 from frontend.autograd.engine import gradients_or_none
 
 NONE: Any = [0.0, 0.0]
@@ -82,3 +83,33 @@ def test_writes_do_not_lengthen_the_history_of_a_detached_tensor():
     (g,) = (d.sum() + h.sum()).gradient(w)
     assert g.tolist() == [4.0, 4.0]
     assert (d.tolist(), h.tolist()) == ([64.0, 96.0], [111.0, 159.0])
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("pick", [lambda x: x, lambda x: x * 2, lambda x: x[1:]], ids=["leaf", "sum", "view"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda b: b.detach(),
+        lambda b: b.clone().detach(),
+        lambda b: b.detach() * 2,
+        lambda b: nn.Parameter(b.detach()),
+    ],
+    ids=["detach", "clone", "product", "parameter"],
+)
+def test_leaves_of_one_detached_value_have_gradients_of_their_own(make: Any, pick: Any, *, read: bool):
+    """Nodes of equal structure are one: the gradient of the first leaf also went to the second."""
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    source = pick(x)
+    if read:
+        source.sum().item()
+    first, second = (make(source).requires_grad_() for _ in range(2))
+    (first * 3).sum().backward()
+    assert first.grad is not None
+    assert first.grad.tolist() == [3.0] * first.numel()
+    assert second.grad is None
+    assert x.grad is None
+    (source * first + second * second).sum().backward()
+    np.testing.assert_allclose(first.grad.numpy(), 3 + source.detach().numpy())
+    np.testing.assert_allclose(second.grad.numpy(), 2 * second.detach().numpy())
+    np.testing.assert_allclose(first.detach().numpy(), second.detach().numpy())
