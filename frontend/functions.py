@@ -82,6 +82,8 @@ DTYPE_NAMES: Final = frozenset(
 """Dtypes that are names of the module."""
 _FIRST: Final = ("input", "tensors", "condition")
 """PyTorch's names of a first argument, which is `self` in a method."""
+_OF_TENSORS: Final = frozenset({"bernoulli", "multinomial"})
+"""Names of `_DRAWN` whose results have the dtype of an argument."""
 _DRAWN: Final = frozenset({
     "bernoulli", "multinomial", "normal", "rand", "randint", "randn", "randperm",
 })  # fmt: skip
@@ -123,7 +125,8 @@ def _making(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(make)
     def call(*args: Any, out: Tensor | None = None, **names: Any) -> Any:
         if out is not None:
-            return _into(out, call(*args, **{"dtype": out.dtype, **names}), name)
+            names = names if name in _OF_TENSORS else {"dtype": out.dtype, **names}
+            return _into(out, call(*args, **names), name)
         generator = names.pop("generator", None) if drawn else None
         if generator is None:
             return make(*args, **names)
@@ -389,8 +392,12 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     return Tensor.stack([t.flatten() for t in Tensor.meshgrid(*tensors)], axis=-1)
 
 
-def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
-    """Return the distances (..., m, n) in the norm `p` of rows of `a` (..., m, k) and `b` (..., n, k)."""
+def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """Return the distances (..., m, n) in the norm `p` of rows of `a` (..., m, k) and `b` (..., n, k).
+
+    All of PyTorch's `compute_mode` give what "donot_use_mm_for_euclid_dist" gives there.
+    """
+    del compute_mode
     return distance(a.unsqueeze(-2) - b.unsqueeze(-3), p)
 
 

@@ -250,7 +250,7 @@ METHODS: Final = (
         exponential=(exponential_) log_normal=(log_normal_) cauchy=(cauchy_) geometric=(geometric_)
         whole_numbers=(random_)
     """),
-    *_rows("random", "rand_like randn_like multinomial bernoulli(_)", differentiable=False),
+    *_rows("random", "rand_like randn_like multinomial bernoulli trials=(bernoulli_)", differentiable=False),
     *_rows("rearranging", """
         tile tensor_split hsplit vsplit dsplit rot90 diag_embed diagflat select_scatter diagonal_scatter
         slice_scatter narrow_copy diff sum_to_size broadcast_tensors fmax fmin

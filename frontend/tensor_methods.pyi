@@ -337,7 +337,8 @@ class Methods:
     rand_like = random.rand_like
     randn_like = random.randn_like
     multinomial = random.multinomial
-    bernoulli = bernoulli_ = random.bernoulli
+    bernoulli = random.bernoulli
+    bernoulli_ = random.trials
     tile = rearranging.tile
     tensor_split = rearranging.tensor_split
     hsplit = rearranging.hsplit

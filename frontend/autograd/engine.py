@@ -33,7 +33,7 @@ from frontend.device import LOCK
 from frontend.evaluation.base import (
     BORROWED, EPOCH, THREAD, GradientState, KeptHistory, Rebound, T, TensorBase,
 )  # fmt: skip
-from frontend.evaluation.constants import constant
+from frontend.evaluation.constants import constant, convert
 from frontend.evaluation.expr import PARAM, SEGMENT, TABLE, VERSION, Leaves, TensorExpr, inside
 from frontend.evaluation.gradient_state import (
     AFTER_BACKWARD, MARKED, depend, grad_from_outside, group, hooked, state_of, wanting, written_since,
@@ -94,7 +94,7 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
     are pending or realized tensors that self was computed from.
 
     Raises `UsageError` when self does not depend on a target, is no float, or is not of shape () without
-    `gradient`, and for a `gradient` of another shape or dtype; `UsageTypeError` for a target that is no
+    `gradient`, and for a `gradient` of another shape or of integers; `UsageTypeError` for a target that is no
     tensor.
     """
     for t in targets:
@@ -126,6 +126,8 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
             f"the gradient of a tensor of shape {self.expr.shape} needs gradient=..., of that shape\n"
             "hint: sum() it first"
         )
+    if seed is not None and seed.expr.shape == self.expr.shape and seed.expr.dtype.is_float:
+        seed = convert(seed, self.expr.dtype)
     if seed is not None and (seed.expr.shape != self.expr.shape or seed.expr.dtype is not self.expr.dtype):
         raise UsageError(
             f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, "

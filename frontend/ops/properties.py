@@ -35,9 +35,12 @@ def is_complex(self: TensorBase) -> bool:
 is_conj = is_neg = is_inference = is_pinned = is_shared = is_distributed = is_complex
 
 
-def is_contiguous(self: TensorBase) -> bool:
-    """Return whether elements follow in memory in row-major order: for all tensors but some views."""
-    return is_dense(self)
+def is_contiguous(self: TensorBase, *, memory_format: str = "contiguous_format") -> bool:
+    """Return whether elements follow in memory in row-major order: for all tensors but some views.
+
+    False for another `memory_format`.
+    """
+    return memory_format == "contiguous_format" and is_dense(self)
 
 
 def contiguous(self: T) -> T:

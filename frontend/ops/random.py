@@ -38,7 +38,7 @@ from frontend.ops.arithmetic import div
 from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, ge, gt, lt, minimum, mul, neg, sub, where
 from frontend.ops.functions import cos, exp, floor, log, sqrt, tan
-from frontend.ops.movement import narrow, unsqueeze
+from frontend.ops.movement import expand, narrow, unsqueeze
 from frontend.ops.reductions import all as every
 from frontend.ops.reductions import detached
 from frontend.ops.reductions import sum as total
@@ -422,6 +422,15 @@ def bernoulli(self: T, p: float | None = None) -> T:
         raise UsageError(f"bernoulli: wanted a probability 0 <= p <= 1, saw {p}")
     chance = rand(self.__class__, self.expr.shape, device=self.expr.device)
     return cast(lt(chance, detached(self) if p is None else p), self.expr.dtype)
+
+
+def trials(self: T, p: Any = 0.5) -> T:
+    """Return 1 with the probability p, a number or a tensor that broadcasts to self, else 0, as self.
+
+    Raises `UsageError` for a number outside 0..1, and for a tensor of integers.
+    """
+    found: T = bernoulli(expand(p, *self.expr.shape)) if hasattr(p, "expr") else bernoulli(self, p)
+    return cast(found, self.expr.dtype)
 
 
 def _chance(self: T) -> T:

@@ -34,7 +34,8 @@ def part(self: T, axis: int, begin: int, end: int) -> T:
 def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
     """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given.
 
-    All parts are views, in order. Raises `UsageError` for a size below 1, for a negative size among several,
+    All parts are views, in order. Raises `UsageError` for a size below 1 of an axis with
+    elements, for a negative size among several,
     and for several sizes that do not add up to the size of the axis.
     """
     a = axis_of(axis, self.expr.shape, "split")
@@ -45,9 +46,9 @@ def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
             raise UsageError(f"split of {self.expr.shape} along axis {a}: {lengths} do not add up to {n}")
     else:
         step = whole(size, "split")
-        if step < 1:
+        if step < 0 or (not step and n):
             raise UsageError(f"split: wanted a positive size, saw {step}")
-        lengths = [min(step, n - i) for i in range(0, max(n, 1), step)]
+        lengths = [min(step, n - i) for i in range(0, max(n, 1), step or 1)]
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
     return tuple([part(self, a, s, s + k) for s, k in zip(starts, lengths, strict=True)])
 

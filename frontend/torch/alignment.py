@@ -160,6 +160,8 @@ def _solved(
     last = ((places == end) | (places == end - 1)).realize()
     forward = Tensor.stack(_forward(emitted, skipped.realize(), length)).realize()
     total = _log_sum(*[(places == end - k).where(forward[-1], -math.inf).amax(-1) for k in (0, 1)])
+    nothing = (end == 0).where(0.0, -math.inf).squeeze(-1)  # no frames: only the empty target
+    total = (length > 0).squeeze(-1).where(total, nothing)
     backward = Tensor.stack(_backward(emitted, skipped, length, last))
     known = total > -math.inf
     shares = (forward + backward - known.where(total, 0.0).unsqueeze(-1)).exp()
