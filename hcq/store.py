@@ -99,7 +99,7 @@ class Store:
     def put(self, kind: str, key: str, payload: bytes) -> None:
         """Store a payload, replacing an older entry.
 
-        When the folder cannot be written nothing is stored, and one `CacheWarning` says why. Raises nothing.
+        When the folder cannot be written nothing is stored, and DEBUG=1 prints why. Raises nothing.
         """
         if len(payload) + _DIGEST_BYTES > MOST_BYTES:
             _debug(f"{len(payload)} bytes for {self._path(kind, key)} are more than an entry's {MOST_BYTES}")
@@ -113,7 +113,7 @@ class Store:
         except RefusedError as error:
             self._refuse(error)
         except OSError as error:
-            self._refuse(f"{self._root}: {error.strerror or error}")
+            _debug(f"cannot keep compiled code below {self._root}: {error}")
 
     def files(self) -> Iterator[tuple[Path, os.stat_result]]:
         """Yield (path, status) of the store's own files: entries, and files that are being written.
@@ -241,7 +241,7 @@ class Store:
         now = time.time()
         return sum(_kept_bytes(path, status, now) for path, status in found) * _SHARDS // share
 
-    def _refuse(self, error: RefusedError | str) -> None:
+    def _refuse(self, error: RefusedError) -> None:
         text = f"compiled code is not kept: {error}\nhint: HCQ_CACHE may name another folder"
         with self._lock:
             if text in self._warned:

@@ -14,8 +14,6 @@ from math import prod
 from operator import index
 from typing import Any, Final, SupportsIndex
 
-import numpy as np
-
 from compiler.dtype import DType, by_name, dtypes
 from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
@@ -79,7 +77,7 @@ def whole_or_none(value: object) -> int | None:
     """
     if value.__class__ is int:
         return value  # the tests below take twenty times as long
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, SupportsIndex):
+    if value.__class__.__name__ == "bool" or not isinstance(value, SupportsIndex):
         return None
     try:
         return index(value)
