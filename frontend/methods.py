@@ -116,7 +116,7 @@ METHODS: Final = (
     MethodRow("functions.erf", "erf(_)", oracle="np.vectorize(math.erf)(x).astype(x.dtype)"),
     MethodRow("functions.square", "square(_)", oracle="np.square(x)", kinds=NUMBERS),
     MethodRow("functions.abs", "abs(_) absolute(_) __abs__", oracle="np.abs(x)", kinds=NUMBERS),
-    MethodRow("functions.sign", "sign(_)", oracle="np.sign(x)", kinds=NUMBERS),
+    MethodRow("functions.sign", "sign(_) sgn(_)", oracle="np.sign(x)", kinds=NUMBERS),
     MethodRow("functions.copysign", "copysign(_)", oracle="np.copysign(x, y)"),
     MethodRow("functions.floor", "floor(_)", oracle="np.floor(x)", kinds=NUMBERS),
     MethodRow("functions.ceil", "ceil(_)", oracle="np.ceil(x)", kinds=NUMBERS),
@@ -263,7 +263,7 @@ METHODS: Final = (
     *_rows("sorting", "sort topk"),
     *_rows("sorting", "argsort", differentiable=False),
     *_rows("special", """
-        erfc(_) erfinv(_) lgamma(_) digamma(_) mvlgamma(_) i0(_) frexp sgn(_) logaddexp2 ldexp(_)
+        erfc(_) erfinv(_) lgamma(_) digamma(_) mvlgamma(_) i0(_) frexp logaddexp2 ldexp(_)
         float_power(_) nextafter(_) angle
     """),
     *_rows("special", "gcd(_) lcm(_) isposinf isneginf", differentiable=False),

@@ -68,7 +68,7 @@ class Methods:
     erf = erf_ = functions.erf
     square = square_ = functions.square
     abs = absolute = __abs__ = abs_ = absolute_ = functions.abs
-    sign = sign_ = functions.sign
+    sign = sgn = sign_ = sgn_ = functions.sign
     copysign = copysign_ = functions.copysign
     floor = floor_ = functions.floor
     ceil = ceil_ = functions.ceil
@@ -390,7 +390,6 @@ class Methods:
     mvlgamma = mvlgamma_ = special.mvlgamma
     i0 = i0_ = special.i0
     frexp = special.frexp
-    sgn = sgn_ = special.sgn
     logaddexp2 = special.logaddexp2
     ldexp = ldexp_ = special.ldexp
     float_power = float_power_ = special.float_power

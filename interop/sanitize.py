@@ -33,6 +33,7 @@ from hcq.device import Device
 from hcq.errors import DeviceFault, UsageError
 from hcq.faults.refusal import collected
 from hcq.process import open_devices
+from hcq.registry import open as open_device
 from hcq.registry import parse as parse_device
 
 if TYPE_CHECKING:
@@ -76,12 +77,19 @@ def checked_program(parser: argparse.ArgumentParser, argv: Sequence[str] | None)
         parser.error(f"wanted the file of a program, saw {options.script!r}")
     try:
         hardware = parse_device(options.device)[0].name not in EMULATED
+        if not hardware:
+            open_device(options.device).close()  # an unknown chip is refused before the program runs
     except UsageError as error:
         parser.error(str(error))
     if hardware:
         parser.error(
             f"--device {options.device}: only emulated GPUs check and count; try {' or '.join(EMULATED)}"
         )
+    mine = {name for action in parser._actions for name in action.option_strings}  # noqa: SLF001 - the parser has no other list
+    late = [word for word in options.arguments if word.partition("=")[0] in mine]
+    if late:
+        text = f"note: {', '.join(late)} after the program is its own; those of this command stand before it"
+        print(text, file=sys.stderr)  # noqa: T201 - a note of the command
     return options
 
 

@@ -64,6 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--context", type=int, help="serve: tokens of a request, at most")
     parser.add_argument("--json", action="store_true", help="bench: print one JSON object")
     options = parser.parse_args(argv)
+    if not 0 <= options.port < 1 << 16:
+        parser.error(f"--port: wanted 0 to 65535, saw {options.port}")
+    if options.command == "bench" and not (options.prompt or "1").isdecimal():
+        parser.error(f"--prompt: bench wanted a number of tokens, saw {options.prompt!r}")
     try:
         key = _key(options) if options.command == "serve" else None
         codec = TextCodec.of(options.path) if options.command != "bench" else None
@@ -157,7 +161,8 @@ def _bench(model: LanguageModel, options: Any) -> int:
     next(tokens)
     for n in range(options.tokens):
         begin = time.perf_counter()
-        next(tokens)
+        if next(tokens, None) is None:
+            raise UsageError(f"bench --tokens: wanted at most {n} after a prompt of {count}")
         each.append(time.perf_counter() - begin)
         if n % 8 == 0:
             begin = time.perf_counter()

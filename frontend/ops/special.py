@@ -25,7 +25,20 @@ from frontend.ops.arithmetic import div
 from frontend.ops.arithmetic import pow as power
 from frontend.ops.elementwise import add, agree, clip, eq, gt, lt, mul, ne, neg, sub, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import erf, exp, exp2, expm1, floor, isnan, log, log1p, logaddexp, sign, sin, sqrt
+from frontend.ops.functions import (
+    copysign,
+    erf,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    isnan,
+    log,
+    log1p,
+    logaddexp,
+    sin,
+    sqrt,
+)
 from frontend.ops.functions import round as rounded
 from hcq.errors import UsageError
 
@@ -69,18 +82,21 @@ def erfinv(self: T) -> T:
     Newton's method, started with Winitzki's formula.
     """
     y = _wide(self)
-    inside = lt(absolute(y), 1.0)
-    safe = where(inside, y, 0.0)
-    spread = log(add(neg(mul(safe, safe)), 1.0))
+    size = absolute(y)
+    inside = lt(size, 1.0)
+    safe = where(inside, size, 0.0)
+    spread = log1p(neg(mul(safe, safe)))
     a = 0.147
     middle = add(mul(spread, 0.5), 2 / (math.pi * a))
-    first = sqrt(sub(sqrt(sub(mul(middle, middle), div(spread, a))), middle))
-    x = mul(first, sign(safe))
+    rest = div(neg(spread), a)
+    x = sqrt(div(rest, add(sqrt(add(mul(middle, middle), rest)), middle)))
+    small = lt(safe, 0.5)  # there 1 - safe would lose its last digits
     for _ in range(3):
-        wrong = where(gt(x, 0.0), sub(add(neg(safe), 1.0), erfc(x)), sub(erfc(neg(x)), add(safe, 1.0)))
+        wrong = where(small, sub(erf(x), safe), sub(add(neg(safe), 1.0), erfc(x)))
         step = div(neg(wrong), mul(exp(neg(mul(x, x))), 2 / math.sqrt(math.pi)))
         x = add(x, step)
-    edge = where(eq(absolute(y), 1.0), mul(y, math.inf), math.nan)
+    x = copysign(x, y)
+    edge = where(eq(size, 1.0), mul(y, math.inf), math.nan)
     return narrowed(ruled("erfinv", where(inside, x, edge), y), self)
 
 
@@ -166,12 +182,6 @@ def mvlgamma(self: T, p: int) -> T:
         each = lgamma(sub(self, i / 2))
         total = add(total, each)
     return add(total, p * (p - 1) / 4 * math.log(math.pi))
-
-
-@method
-def sgn(self: T) -> T:
-    """Return -1, 0 or 1 in the same dtype: `sign`."""
-    return sign(self)
 
 
 @method

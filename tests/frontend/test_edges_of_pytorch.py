@@ -31,6 +31,14 @@ def _losses(frames: list[int], targets: list[int]) -> list[float]:
     ).tolist()
 
 
+def _inverse(dtype: Any) -> bool:
+    small = [1e-30, -1e-20, 1e-8, -0.0]
+    found = torch.tensor(small, dtype=dtype).erfinv().tolist()
+    wanted = [x * math.sqrt(math.pi) / 2 for x in small]
+    near = all(abs(f - w) <= 1e-6 * abs(w) for f, w in zip(found, wanted, strict=True))
+    return near and math.copysign(1, found[3]) == -1
+
+
 EDGES: dict[str, tuple[Callable[[], Any], Any]] = {
     "slopes beside infinities": (
         lambda: next(s.tolist() for s in torch.gradient(torch.tensor([2, -2, INF, INF, 3.0]))),
@@ -53,6 +61,7 @@ EDGES: dict[str, tuple[Callable[[], Any], Any]] = {
         (2, 2),
     ),
     "layout by name": (lambda: torch.ones(3).is_contiguous(memory_format=torch.contiguous_format), True),
+    "small numbers of erfinv": (lambda: [_inverse(d) for d in (torch.float32, torch.float64)], [True, True]),
     "no frames, no labels": (lambda: _losses([0, 0], [0, 0]), [0.0, 0.0]),
     "no frames for labels": (lambda: _losses([0, 0], [1, 2]), [INF, INF]),
 }

@@ -103,6 +103,7 @@ def test_findings_that_the_script_does_not_see_count(body: str, tmp_path: Path):
         (["--device", "nv", __file__], "only emulated GPUs check and count; try nv-emu or amd-emu"),
         (["--device", "cpu", __file__], "only emulated GPUs check"),
         (["--device", "tpu", __file__], "no device is called 'tpu'"),
+        (["--device", "nv-emu:sm_81", __file__], "sm_81"),
     ],
 )
 def test_mistakes_of_the_command_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]):
@@ -110,6 +111,12 @@ def test_mistakes_of_the_command_line(arguments: list[str], words: str, capsys: 
         sanitize.main(arguments)
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_an_option_behind_the_program_is_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "program.py").write_text("")
+    assert sanitize.main([str(tmp_path / "program.py"), "--json", "--other"]) == 0
+    assert "note: --json after the program is its own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("address", [None, 0x1234])

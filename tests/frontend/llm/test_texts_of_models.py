@@ -166,4 +166,10 @@ def test_the_commands_write_a_text_and_measure(
     layer = 4 * 64 * 64 + 3 * 64 * 96
     assert found["weight_bytes_per_token"] == 4 * (2 * layer + 96 * 64)
     assert found["share_best"] > 0
+    assert main(["bench", str(folder), "--tokens", "9999", "--prompt", "20"]) == 2
+    assert "wanted at most" in capsys.readouterr().err
+    for wrong in (["serve", str(folder), "--port", "99999"], ["bench", str(folder), "--prompt", "abc"]):
+        with pytest.raises(SystemExit):
+            main(wrong)
+        assert f"saw {wrong[3]}" in capsys.readouterr().err.replace("'", "")
     assert main(["chat", str(folder / "nothing")]) == 2
