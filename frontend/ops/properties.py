@@ -12,6 +12,7 @@ from frontend.arguments.conversion import converting, flag
 from frontend.evaluation.base import T, TensorBase
 from frontend.evaluation.views import is_dense, offset, others, strides
 from frontend.ops import movement
+from hcq.errors import UsageTypeError
 
 
 @converting
@@ -38,8 +39,10 @@ is_conj = is_neg = is_inference = is_pinned = is_shared = is_distributed = is_co
 def is_contiguous(self: TensorBase, *, memory_format: str = "contiguous_format") -> bool:
     """Return whether elements follow in memory in row-major order: for all tensors but some views.
 
-    False for another `memory_format`.
+    False for another `memory_format`; `UsageTypeError` for no name of one.
     """
+    if not isinstance(memory_format, str):
+        raise UsageTypeError(f"is_contiguous: wanted a memory format, saw {type(memory_format).__name__}")
     return memory_format == "contiguous_format" and is_dense(self)
 
 
