@@ -82,6 +82,10 @@ DTYPE_NAMES: Final = frozenset(
 """Dtypes that are names of the module."""
 _FIRST: Final = ("input", "tensors", "condition")
 """PyTorch's names of a first argument, which is `self` in a method."""
+_DISTANCES: Final = (
+    "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist",
+)  # fmt: skip
+"""PyTorch's ways to compute distances."""
 _OF_TENSORS: Final = frozenset({"bernoulli", "multinomial"})
 """Names of `_DRAWN` whose results have the dtype of an argument."""
 _DRAWN: Final = frozenset({
@@ -395,9 +399,10 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """Return the distances (..., m, n) in the norm `p` of rows of `a` (..., m, k) and `b` (..., n, k).
 
-    All of PyTorch's `compute_mode` give what "donot_use_mm_for_euclid_dist" gives there.
+    All of PyTorch's modes give what "donot_use_mm_for_euclid_dist" gives there; `UsageError` for another.
     """
-    del compute_mode
+    if compute_mode is not None and str(compute_mode) not in _DISTANCES:
+        raise UsageError(f"cdist, compute_mode: wanted {', '.join(_DISTANCES)}, saw {compute_mode!r}")
     return distance(a.unsqueeze(-2) - b.unsqueeze(-3), p)
 
 

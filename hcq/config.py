@@ -66,7 +66,9 @@ def _file(name: str, text: str) -> str:
 
 
 def _report(name: str, text: str) -> str:
-    return "" if text == "0" else _file(name, text)
+    if text in {"0", "1"}:
+        return "" if text == "0" else text
+    return _file(name, text)
 
 
 def _path(name: str, text: str) -> Path | None:

@@ -78,7 +78,7 @@ def whole_or_none(value: object) -> int | None:
     if value.__class__ is int:
         return value  # the tests below take twenty times as long
     if value.__class__.__name__ == "bool" or not isinstance(value, SupportsIndex):
-        return None
+        return None  # of NumPy's bool, too, without an import of NumPy
     try:
         return index(value)
     except TypeError:

@@ -34,9 +34,8 @@ def part(self: T, axis: int, begin: int, end: int) -> T:
 def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
     """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given.
 
-    All parts are views, in order. Raises `UsageError` for a size below 1 of an axis with
-    elements, for a negative size among several,
-    and for several sizes that do not add up to the size of the axis.
+    All parts are views, in order. Raises `UsageError` for a size below 1 (0 is one of an axis without
+    elements), for a negative size among several, and for several that do not add up to the size of the axis.
     """
     a = axis_of(axis, self.expr.shape, "split")
     n = self.expr.shape[a]

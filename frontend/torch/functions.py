@@ -352,9 +352,10 @@ def _slopes(input: Tensor, axis: int, step: Any, order: int) -> Tensor:
     h, slope = places.diff(), f.diff() / places.diff()
     first, last = slope[..., :1], slope[..., -1:]
     if size > 2:
-        ratio = h[:-1] / (h[:-1] + h[1:])
-        middle = slope[..., :-1] * (1 - ratio) + slope[..., 1:] * ratio
-        if not isinstance(step, Tensor):  # infinities stay what they are
+        if isinstance(step, Tensor):
+            ratio = h[:-1] / (h[:-1] + h[1:])
+            middle = slope[..., :-1] * (1 - ratio) + slope[..., 1:] * ratio
+        else:  # infinities stay what they are
             middle = (f[..., 2:] - f[..., :-2]) / (2 * step)
         if order == 2:
             first, last = 2 * first - middle[..., :1], 2 * last - middle[..., -1:]

@@ -70,7 +70,8 @@ def test_all_steps_are_the_same_kernels(name: str):
         before = stats.lowered + stats.hits
         found = STEPPED[name](a.requires_grad_(name != "svd"), b).sum().realize()
         (found if name == "svd" else autograd.grad(STEPPED[name](a, b).sum(), a)[0]).realize()
-        assert stats.lowered + stats.hits - before <= (200 if name == "factors" else 90)  # 95 if new
+        most = 200 if name == "factors" else 90  # of lu 55 to 113, by what the process compiled before
+        assert stats.lowered + stats.hits - before <= most
 
 
 @pytest.mark.parametrize("n", [3, 18])

@@ -120,6 +120,11 @@ def test_counters_that_are_switched_off_write_no_file():
     assert read({"HCQ_COUNTERS": "0"}).counters == ""
 
 
+def test_counters_that_are_printed_need_no_file(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.access", lambda _path, _mode: False)
+    assert read({"HCQ_COUNTERS": "1"}).counters == "1"
+
+
 def test_texts_replace_settings_as_in_the_environment():
     with override(cpu_devices="3", validate="1", seed="0x10") as settings:
         assert (settings.cpu_devices, settings.validate, settings.seed) == (3, True, 16)
