@@ -1,9 +1,9 @@
 """Copies of tensors: `copy`, `deepcopy`, and pickle.
 
-A copy has the same value, dtype, device and requires_grad, and no history. A shallow copy shares memory
-until one of the two is written. `deepcopy` copies the gradient too, but not of parameters; pickle copies
-none. Both preserve identity: a tensor that is referenced twice stays one tensor, so that a model and its
-optimiser can be copied together. A pickle names the device, which is opened when the tensor is loaded.
+A copy has the same value, dtype, device and requires_grad, and no history. A shallow copy shares memory: a
+write to one of the two is one to the other. `deepcopy` copies the gradient too, but not of parameters; pickle
+copies none. Both preserve identity: a tensor that is referenced twice stays one tensor, so that a model and
+its optimiser can be copied together. A pickle names the device, which is opened when the tensor is loaded.
 
 Not here: moving to another device (`transfer`). Next: `frontend.nn.state`, saving a model.
 """
@@ -20,7 +20,8 @@ from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import decided, give_gradients, listed, marked
 from frontend.evaluation.plan import refuse
 from frontend.evaluation.storage import Leaf, stored
-from frontend.ops import casts, movement
+from frontend.evaluation.views import detach
+from frontend.ops import movement
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -29,10 +30,9 @@ Kind = TypeVar("Kind", bound="Tensor")
 
 
 def shallow(self: Kind) -> Kind:
-    """Return a tensor of the same value; later changes of one do not affect the other."""
-    made: Any = casts.cast(stopped(self), self.dtype)
-    found: Kind = marked(made, decided(self))
-    return found
+    """Return a leaf in the same memory, with requires_grad as self; its gradient is its own."""
+    flows = decided(self) is None and not self.is_leaf
+    return _as_parameter(marked(detach(self), True if flows else decided(self)), self)
 
 
 def deep(self: Kind, memo: dict[int, Any]) -> Kind:

@@ -19,8 +19,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from compiler.dtype import DType, by_name, dtypes, promote
-from frontend.arguments.aliases import MemoryLayout, accepts_aliases
-from frontend.arguments.checks import FLOAT, Size, element_type, whole
+from frontend.arguments.aliases import MemoryLayout, accepts_aliases, named_at
+from frontend.arguments.checks import FLOAT, Size, element_type
 from frontend.arguments.conversion import flag, shown
 from frontend.assignment import in_place, refer
 from frontend.device import Device, DeviceName, device_name
@@ -31,7 +31,7 @@ from frontend.evaluation.history import has_history
 from frontend.evaluation.plan import refuse
 from frontend.methods import METHODS
 from frontend.ops.elementwise import chosen
-from frontend.ops.random import GENERATOR
+from frontend.ops.random import GENERATOR, DrawState, seed_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -108,14 +108,15 @@ def find(name: str) -> Any:
     "long", "float" and the like are dtypes, although tensors have methods of these names.
     """
     if name in TORCH_FUNCTIONS:
-        return accepts_aliases(import_module("frontend.torch.functions").FUNCTIONS[name])
+        found = import_module("frontend.torch.functions").FUNCTIONS[name]
+        return named_at("frontend", name, accepts_aliases(found))
     if name in CONSTANTS:
         return CONSTANTS[name]
     if name in _DRAWN or name in _MADE:
         return _making(name, globals()[name] if name in OWN else getattr(Tensor, name))
     if name in OWN:
         own = globals()[name]
-        return own if isinstance(own, type) else accepts_aliases(own)
+        return own if isinstance(own, type) else named_at("frontend", name, accepts_aliases(own))
     if name in DTYPE_NAMES:
         return by_name(name)
     member = getattr(Tensor, name)
@@ -137,7 +138,7 @@ def _making(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
         with generator.drawing():
             return make(*args, **names)
 
-    return accepts_aliases(call)
+    return named_at("frontend", name, accepts_aliases(call))
 
 
 def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,7 +163,7 @@ def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
                 )
         return method(*args, **names)
 
-    return call
+    return named_at("frontend", name, call)
 
 
 def _into(out: Any, found: Any, name: str) -> Any:
@@ -408,7 +409,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str | None = None)
 
 def distance(x: Tensor, p: float) -> Tensor:
     """Return the norm of differences along the last axis; no gradient flows where the 2-norm is 0."""
-    found = x.norm(p, axis=-1)
+    found = x.norm(p, axis=-1) if p else (x != 0).where(x.isnan().where(x, 1.0), 0.0).sum(-1)
     return (found != 0).where(found, 0.0) if p == 2 else found
 
 
@@ -447,49 +448,50 @@ def triu_indices(
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Return the integral of `y` along an axis by the trapezoidal rule, at points `x` or `dx` apart."""
-    n = y.shape[dim]
-    sums = y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)
-    if x is None:
-        return sums.sum(dim) * (dx / 2)
-    steps = x.diff(axis=dim if x.ndim > 1 else 0)
-    if x.ndim == 1 and dim not in {-1, y.ndim - 1}:
-        steps = steps.reshape(-1, *[1] * (y.ndim - 1 - dim % y.ndim))
-    return (sums * steps).sum(dim) / 2
+    return trapezoids(y, x, dx, dim).sum(dim)
 
 
 trapz = trapezoid
 
 
-class Generator:
+def trapezoids(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    """Return the integrals between neighbours along an axis; see `trapezoid`."""
+    n = y.shape[dim]
+    means = (y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)) / 2
+    if x is None:
+        return means * dx
+    steps = x.diff(axis=dim if x.ndim > 1 else 0)
+    return means * (steps if x.ndim > 1 else steps.reshape(-1, *[1] * (y.ndim - 1 - dim % y.ndim)))
+
+
+class Generator(DrawState):
     """A seed that a data loader, `random_split` and the makers of random tensors use; `manual_seed` sets it.
 
     Draws with a generator are a sequence of their own, that of its seed.
     """
 
     def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
         self.device = device
-        self._seed = self.drawn = 0
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Take the draws of a `with` block from here. Raises `UsageError` in a captured function."""
         refuse("a generator inside a captured function would not be replayed")
-        before = GENERATOR.seed, GENERATOR.drawn
-        GENERATOR.seed, GENERATOR.drawn = self._seed, self.drawn
+        before, GENERATOR.place = GENERATOR.place, self.place
         try:
             yield
         finally:
-            self.drawn = GENERATOR.drawn
-            GENERATOR.seed, GENERATOR.drawn = before
+            self.place, GENERATOR.place = GENERATOR.place, before
 
     def manual_seed(self, seed: int) -> Generator:
-        """Set the seed; return self."""
-        self._seed, self.drawn = whole(seed, "manual_seed, seed"), 0
+        """Set the seed; return self. Raises `UsageError` for one of more than 64 bits."""
+        self.place = seed_of(seed), 0
         return self
 
     def initial_seed(self) -> int:
         """Return the seed."""
-        return self._seed
+        return self.place[0]
 
     def seed(self) -> int:
         """Set a seed from the system, and return it."""
@@ -497,16 +499,16 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """Return the seed and the number of draws, as (16,) uint8."""
-        return _state(self._seed, self.drawn)
+        return _state(self)
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on from a state; return self. Raises `UsageError` for a tensor that is no state."""
-        self._seed, self.drawn = _of_state(new_state)
+        self.place = _of_state(new_state)
         return self
 
 
-def _state(seed: int, drawn: int) -> Tensor:
-    return Tensor([*struct.pack("<QQ", seed & (1 << 64) - 1, drawn)], dtype=dtypes.uint8, device="cpu")
+def _state(of: DrawState) -> Tensor:
+    return Tensor([*struct.pack("<QQ", *of.place)], dtype=dtypes.uint8, device="cpu")
 
 
 def _of_state(state: Any) -> tuple[int, int]:
@@ -550,11 +552,6 @@ for _name, _dtype in {
     globals()[f"{_name}Tensor"] = _TypedTensor(f"{_name}Tensor", (), _fields)
 
 
-def numel(tensor: Tensor) -> int:
-    """Return the number of elements."""
-    return int(tensor.numel())
-
-
 def get_default_dtype() -> DType:
     """Return the dtype of new tensors of floats: float32 at first."""
     return FLOAT[0]
@@ -582,12 +579,12 @@ def seed() -> int:
 
 def initial_seed() -> int:
     """Return the seed of the random numbers."""
-    return GENERATOR.seed
+    return GENERATOR.place[0]
 
 
 def get_rng_state() -> Tensor:
     """Return the state of the random numbers: the seed and the number of draws, as (16,) uint8 on "cpu"."""
-    return _state(GENERATOR.seed, GENERATOR.drawn)
+    return _state(GENERATOR)
 
 
 def set_rng_state(new_state: Tensor) -> None:
@@ -596,7 +593,7 @@ def set_rng_state(new_state: Tensor) -> None:
     Raises `UsageError` for a tensor that is no state, and in a captured function.
     """
     refuse("a state of random numbers inside a captured function would not be replayed; set it outside")
-    GENERATOR.seed, GENERATOR.drawn = _of_state(new_state)
+    GENERATOR.place = _of_state(new_state)
 
 
 def get_default_device() -> DeviceName:
@@ -613,13 +610,13 @@ _OWN: Final = {n for n, v in globals().items() if n[0] != "_" and getattr(v, "__
 OWN: Final = frozenset(_OWN - {"find"})
 """Functions of this module that are names of `frontend`."""
 _METHODS: Final = frozenset(
-    ["clone", "detach"]
+    ["clone", "detach", "is_floating_point", "numel"]
     + [name for row in METHODS for name in (*row.plain, *row.changing) if not name.startswith("_")]
 )
 _STATIC: Final = frozenset(name for row in METHODS if row.kind == "static" for name in row.plain)
 TORCH_FUNCTIONS: Final = frozenset({
     "bilinear", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "pdist", "rrelu",
-    "can_cast", "chain_matmul", "combinations", "cumulative_trapezoid", "instance_norm", "is_floating_point",
+    "can_cast", "chain_matmul", "combinations", "cumulative_trapezoid", "instance_norm",
     "randint_like", "range", "rsub", "scalar_tensor", "unravel_index", "vander", "get_num_threads",
     "set_num_threads", "alpha_dropout", "frombuffer", "get_num_interop_threads", "set_num_interop_threads",
     "get_float32_matmul_precision", "set_float32_matmul_precision", "feature_alpha_dropout", "gradient",

@@ -10,6 +10,7 @@ import math
 from typing import Any, Final
 
 from frontend import functions
+from frontend.arguments.aliases import named_at
 from frontend.arguments.conversion import shown
 from frontend.evaluation.constants import ruled
 from frontend.ops.elementwise import agree
@@ -69,7 +70,7 @@ def xlog1py(x: Any, y: Any) -> Tensor:
     return found
 
 
-globals().update({name: functions.find(function) for name, function in RENAMED.items()})
+globals().update({name: named_at(__name__, name, functions.find(of)) for name, of in RENAMED.items()})
 
 
 def __dir__() -> list[str]:

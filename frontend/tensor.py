@@ -449,6 +449,7 @@ class Tensor(Methods, Exchange):
             state = grad_state.state_of(self)
             state.value, state.used = value, None
 
+    _grad = grad
     detach = detach
     gradient = engine.gradient
     backward = engine.backward
@@ -494,6 +495,9 @@ class Tensor(Methods, Exchange):
         if not self.expr.shape:
             raise UsageTypeError("a tensor of shape () cannot be iterated over; item() gives its number")
         return iter([indexing.getitem(self, i) for i in range(self.expr.shape[0])])
+
+    def __reversed__(self) -> Tensor:
+        return movement.flip(self, 0) if self.expr.shape else self
 
     def __contains__(self, value: object) -> Any:
         return bool((self == value).any().item())

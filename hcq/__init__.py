@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
         UsageIndexError,
+        UsageNameError,
         UsageTypeError,
         UsageZeroDivisionError,
     )
@@ -116,6 +117,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "UsageIndexError",
+    "UsageNameError",
     "UsageTypeError",
     "UsageZeroDivisionError",
     "Wait",
@@ -135,8 +137,8 @@ _HOMES = {
     "counters": "Counters KernelCounters counting",
     "device": "Device",
     "errors": "BringUpError CheckError CompileError DeviceFault DriverError FaultKind FaultReport HcqError "
-    "OutOfMemoryError SignalTimeout UnsupportedError UsageError UsageIndexError UsageTypeError "
-    "UsageZeroDivisionError",
+    "OutOfMemoryError SignalTimeout UnsupportedError UsageError UsageIndexError UsageNameError "
+    "UsageTypeError UsageZeroDivisionError",
     "graph": "Executable Graph Node",
     "hardware": "BufferSpec DeviceInfo Place QueueKind",
     "memory": "Buffer",

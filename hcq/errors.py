@@ -3,6 +3,7 @@
 HcqError
 ├── UsageError (ValueError)            a documented rule was broken; nothing was sent
 │   ├── UsageIndexError (IndexError)   an index or an axis is out of range
+│   ├── UsageNameError (KeyError, AttributeError)  a name is missing, used already, or no name
 │   ├── UsageTypeError (TypeError)     an argument has a class or dtype that is not accepted
 │   └── UsageZeroDivisionError (ZeroDivisionError)  an integer divisor is 0
 ├── UnsupportedError (NotImplementedError)  device, firmware or kernel driver lacks what was asked for
@@ -54,6 +55,12 @@ class UsageIndexError(UsageError, IndexError):
     """An index or an axis is out of range."""
 
 
+class UsageNameError(UsageError, KeyError, AttributeError):
+    """A name is missing, used already, or no name; for PyTorch a missing key or attribute."""
+
+    __str__ = Exception.__str__
+
+
 class UsageTypeError(UsageError, TypeError):
     """An argument has a class or dtype that is not accepted."""
 
@@ -88,17 +95,10 @@ class DriverError(HcqError, OSError):
         reason: str = "",
     ) -> None:
         text = f"{call} failed with {status_name} ({status:#x}){reason and ': '}{reason}"
-        if arguments:
-            text += f"; arguments: {arguments}"
-        if hint:
-            text += f"\nhint: {hint}"
-        super().__init__(text)
-        self.call = call
-        self.status = status
-        self.status_name = status_name
-        self.arguments = arguments
-        self.hint = hint
-        self.reason = reason
+        text += f"; arguments: {arguments}" if arguments else ""
+        super().__init__(f"{text}\nhint: {hint}" if hint else text)
+        self.call, self.status, self.status_name = call, status, status_name
+        self.arguments, self.hint, self.reason = arguments, hint, reason
 
 
 class OutOfMemoryError(DriverError, MemoryError):
@@ -117,9 +117,7 @@ class SignalTimeout(HcqError, TimeoutError):  # noqa: N818 - what it is called e
 
     def __init__(self, message: str, *, point: Awaited, seen: int, waited_s: float) -> None:
         super().__init__(message)
-        self.point = point
-        self.seen = seen
-        self.waited_s = waited_s
+        self.point, self.seen, self.waited_s = point, seen, waited_s
 
 
 def size_text(size: int) -> str:
@@ -196,8 +194,7 @@ class FaultReport:
             ("nearest allocation", self.nearest),
             ("stuck at", self.stuck_at),
         ):
-            if value:
-                lines.append(f"  {label}: {value}")
+            lines += [f"  {label}: {value}"] * bool(value)
         lines += [f"  argument: {argument}" for argument in self.arguments]
         lines += [f"  raw: {word!r}" for word in self.raw]
         lines += [f"hint: {self.cure}"] * bool(self.cure)

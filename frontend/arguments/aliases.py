@@ -40,7 +40,10 @@ PLACES: Final[Mapping[str, int]] = {
     "positive": 1, "negative": 2, "var": 2, "input_lengths": 2, "target_lengths": 3,
 }  # fmt: skip
 """PyTorch's names of the tensors that layers and losses are called with -> their places."""
-_PLACING: Final = frozenset({"clone", "contiguous"})
+_PLACING: Final = frozenset({
+    "clone", "contiguous", "float", "double", "half", "bfloat16", "int", "long", "bool", "short", "char",
+    "byte", "type", "cpu",
+})  # fmt: skip
 """Functions without an argument `device` that take such names."""
 _WANTED: Final = {"memory_format": "channels_last", "layout": "strided", "pin_memory": "bool"}
 _VARIADIC: Final = 0x04
@@ -176,8 +179,15 @@ def answering(cls: type[R]) -> type[R]:
 def answer_module(names: dict[str, Any], package: str) -> None:
     """Replace the functions of a package among the names of a module by those that `answered` returns."""
     for name, member in list(names.items()):
-        if getattr(member, "__module__", None) and member.__module__.startswith(package):
-            names[name] = answered(name, member)
+        ours = getattr(member, "__module__", None) and member.__module__.startswith(package)
+        if ours and (found := answered(name, member)) is not member:
+            names[name] = named_at(names["__name__"], name, found)
+
+
+def named_at(module: str, name: str, function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function a member of a module, by which a pickle finds it; return the function."""
+    function.__module__, function.__qualname__ = module, name
+    return function
 
 
 def answer_class(cls: type[Any], made: Callable[[Any], None] | None = None) -> None:

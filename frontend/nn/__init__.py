@@ -22,8 +22,8 @@ from frontend.nn.attention import (
 from frontend.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from frontend.nn.functions import (
-    CELU, ELU, GELU, GLU, SELU, BCELoss, BCEWithLogitsLoss, CosineSimilarity, CrossEntropyLoss, Flatten,
-    Hardshrink, Hardsigmoid, Hardswish, Hardtanh, HuberLoss, Identity, KLDivLoss, L1Loss, LeakyReLU,
+    CELU, ELU, GELU, GLU, SELU, BCELoss, BCEWithLogitsLoss, CosineSimilarity, Flatten, Hardshrink,
+    Hardsigmoid, Hardswish, Hardtanh, HuberLoss, Identity, KLDivLoss, L1Loss, LeakyReLU,
     LogSigmoid, LogSoftmax, Mish, MSELoss, NLLLoss, PairwiseDistance, ReLU, ReLU6, Sigmoid, SiLU,
     SmoothL1Loss, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
     Unflatten,
@@ -32,8 +32,8 @@ from frontend.nn.layers import (
     Bilinear, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding, EmbeddingBag, Linear, PReLU,
 )  # fmt: skip
 from frontend.nn.loss_layers import (
-    CosineEmbeddingLoss, GaussianNLLLoss, HingeEmbeddingLoss, MarginRankingLoss, MultiLabelSoftMarginLoss,
-    MultiMarginLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss,
+    CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss, MarginRankingLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, PoissonNLLLoss, SoftMarginLoss, TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )  # fmt: skip
 from frontend.nn.module import Module

@@ -25,10 +25,10 @@ MOST_LAYERS: Final = 1000
 """The most layers of a model. A larger number is taken for a mistake: it would need hours and all memory."""
 
 
-def count(what: str, value: int) -> int:
-    """Return a whole number of at least 1. Raises `UsageError` for a smaller number."""
-    if representable(whole(value, what)) < 1:
-        raise UsageError(f"{what}: wanted at least 1, saw {value}")
+def count(what: str, value: int, least: int = 1) -> int:
+    """Return a whole number of at least 1, or `least`. Raises `UsageError` for a smaller number."""
+    if representable(whole(value, what)) < least:
+        raise UsageError(f"{what}: wanted at least {least}, saw {value}")
     return value
 
 
@@ -86,8 +86,8 @@ def redraw(layer: Any, bound: float) -> None:
 
 
 def fill(layer: Any, **values: float) -> None:
-    """Assign one number to each of some tensors of a layer, unless it is None."""
-    own = [(t, value) for name, value in values.items() if (t := getattr(layer, name)) is not None]
+    """Assign one number to each of some tensors of a layer, unless it is None or absent."""
+    own = [(t, value) for name, value in values.items() if (t := getattr(layer, name, None)) is not None]
     realize_many([t.assign(t.full_like(value)) for t, value in own])
 
 

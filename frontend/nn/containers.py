@@ -19,36 +19,33 @@ from frontend.nn.module import Module
 from frontend.nn.parameter import Parameter
 from frontend.nn.state.models import BUFFERS, NAMES, parts_of
 from frontend.tensor import Tensor
-from hcq.errors import UsageError, UsageTypeError
+from hcq.errors import UsageError, UsageIndexError, UsageNameError, UsageTypeError
 from hcq.names import AbsentNameError
 
 
-def _module(owner: Module, value: Any) -> Any:
-    """Return a module or None. Raises `UsageTypeError` for anything else."""
-    if not isinstance(value, (Module, NoneType)):
-        raise UsageTypeError(f"{type(owner).__name__}: wanted modules, saw {shown(value)}")
-    return value
-
-
-class Items(Module, list[Any]):
-    """A module that is a list; as a module it equals itself alone, and is a key of dictionaries.
-
-    Raises `UsageTypeError` for what cannot be iterated over.
-    """
+class _Container(Module):
+    """A module that is a list or a dictionary; it equals itself alone, and is a key of dictionaries."""
 
     __eq__, __ne__ = object.__eq__, object.__ne__
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a list has none
+    __hash__ = object.__hash__
     _grows: ClassVar[bool] = True
     """Whether a module that is set as an attribute is a new item."""
+
+    def _item(self, value: Any) -> Any:
+        """Return an item. Raises `UsageTypeError` for what is neither a module nor None."""
+        if not isinstance(value, (Module, NoneType)):
+            raise UsageTypeError(f"{type(self).__name__}: wanted modules, saw {shown(value)}")
+        return value
+
+
+class Items(_Container, list[Any]):  # type: ignore[misc]  # a list has no hash
+    """A module that is a list. Raises `UsageTypeError` for what cannot be iterated over."""
 
     def __init__(self, modules: Iterable[Any] | None = None) -> None:
         found: Any = () if modules is None else modules
         if not hasattr(found, "__iter__"):
             raise UsageTypeError(f"{type(self).__name__}: wanted a list, saw {shown(modules)}")
         super().__init__([self._item(v) for v in found])
-
-    def _item(self, value: Any) -> Any:
-        return _module(self, value)
 
     def _item_names(self) -> list[str]:
         """Return the names of the items."""
@@ -91,7 +88,12 @@ class Items(Module, list[Any]):
         return self
 
     def insert(self, i: Any, value: Any) -> Self:  # type: ignore[override]  # as above
-        """Insert an item before item i; return the list. Items have their numbers as names from then on."""
+        """Insert an item before item i; return the list. Items have their numbers as names from then on.
+
+        Raises `UsageIndexError` where there is no such place.
+        """
+        if not -len(self) <= i <= len(self):
+            raise UsageIndexError(f"{type(self).__name__}.insert: there is no place {i} of {len(self)} items")
         self.__dict__.pop(NAMES, None)
         list.insert(self, i, self._item(value))
         return self
@@ -106,14 +108,14 @@ class Items(Module, list[Any]):
     def add_module(self, name: str, module: Module | None) -> None:
         """Append a module under a name, or replace the one that has it.
 
-        Raises `UsageError` for None and for the name of another attribute.
+        Raises `UsageNameError` for None, "" and the name of another attribute.
         """
         names = [n for n, _ in parts_of(self)]
         if name in names[: len(self)]:
             self[names.index(name)] = module
             return
-        if module is None or name in names or name in self.__dict__:
-            raise UsageError(
+        if module is None or not name or name in names or name in self.__dict__:
+            raise UsageNameError(
                 f"{type(self).__name__}.add_module({name!r}): wanted a module and a name that is not in use"
             )
         self.__dict__[NAMES] = [*names[: len(self)], name]
@@ -240,20 +242,12 @@ class ParameterList(Items):
         return _parameter(value)
 
 
-class Named(Module, dict[str, Any]):
+class Named(_Container, dict[str, Any]):  # type: ignore[misc]  # a dictionary has no hash
     """A module that is a dictionary: the names are without dots, as they are parts of names of parameters."""
-
-    __eq__, __ne__ = object.__eq__, object.__ne__
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a dictionary has none
-    _grows: ClassVar[bool] = True
-    """Whether a module that is set as an attribute is a new item."""
 
     def __init__(self, modules: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
         self.update({} if modules is None else modules)
-
-    def _item(self, value: Any) -> Any:
-        return _module(self, value)
 
     def __setitem__(self, name: str, module: Any) -> None:
         """Set an item. Raises `UsageTypeError` for a name with dots, and for what cannot be an item."""

@@ -17,10 +17,10 @@ from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from frontend.arguments.aliases import accepts_aliases, answer_module
+from frontend.arguments.aliases import accepts_aliases, answer_module, named_at
 from frontend.nn import pools
 from frontend.nn.checks import layer_input
-from frontend.nn.functions import CosineSimilarity, PairwiseDistance, log_softmax, softmax, softmin
+from frontend.nn.functions import cosine_similarity, log_softmax, pairwise_distance, softmax, softmin
 from frontend.nn.layers import looked_up
 from frontend.nn.losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy,
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from frontend.ops.convolutions import Sizes
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cross_entropy",
-    "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "log_softmax",
-    "margin_ranking_loss", "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss",
-    "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "triplet_margin_loss",
-    "triplet_margin_with_distance_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity",
+    "cross_entropy", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss",
+    "log_softmax", "margin_ranking_loss", "mse_loss", "multi_margin_loss", "multilabel_soft_margin_loss",
+    "nll_loss", "pairwise_distance", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss", "softmax",
+    "softmin", "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
 METHODS: Final = frozenset({
@@ -243,20 +243,6 @@ def group_norm(
     return layer.forward(input)
 
 
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Return the cosine of the angle between two tensors along an axis; see `nn.CosineSimilarity`."""
-    found: Tensor = CosineSimilarity(dim, eps)(x1, x2)
-    return found
-
-
-def pairwise_distance(
-    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Tensor:
-    """Return the p-norm of x1 - x2 + eps along the last axis; see `nn.PairwiseDistance`."""
-    found: Tensor = PairwiseDistance(p, eps, keepdim)(x1, x2)
-    return found
-
-
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, *, dim: int = -1) -> Tensor:
     """Return a draw of the Gumbel-softmax distribution along an axis, at the temperature `tau`, not 0.
 
@@ -305,14 +291,13 @@ def __getattr__(name: str) -> Any:
     """Return a function that is made when first used. Raises `AbsentNameError`."""
     if name in METHODS or name in LAYERS:
         function = _of_method(name) if name in METHODS else _of_layer(name)
-        globals()[name] = accepts_aliases(function)
+        globals()[name] = named_at(__name__, name, accepts_aliases(function))
         return globals()[name]
     others = import_module("frontend.torch.functions")
     if name in others.FUNCTIONS or name in others.LATER:
         home = others.LATER.get(name)
-        globals()[name] = accepts_aliases(
-            getattr(import_module(home), name) if home else others.FUNCTIONS[name]
-        )
+        found = getattr(import_module(home), name) if home else others.FUNCTIONS[name]
+        globals()[name] = named_at(__name__, name, accepts_aliases(found))
         return globals()[name]
     raise AbsentNameError("module 'frontend.nn.functional'", name, lambda: _places(name, others))
 

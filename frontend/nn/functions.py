@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
+from compiler.dtype import promote
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import broadcast, sizes, whole
 from frontend.arguments.conversion import number, shown, switch
 from frontend.nn.checks import layer_input, reduced_as_before
-from frontend.nn.module import Module, raised, rounded, wide
+from frontend.nn.module import Module, raised, wide
 from frontend.nn.state.models import BUFFERS
 from hcq.errors import UsageError, UsageTypeError
 
@@ -73,6 +74,8 @@ class _Method(Module):
             )
         for name, default in zip(self.names, self.defaults, strict=True):
             value = given.get(name, default)
+            if value is Parameter.empty:
+                raise UsageTypeError(f"{type(self).__name__}: missing its argument {name}")
             if name in self.unused:
                 value = switch(value, f"{type(self).__name__}, {name}")
             if name in {"weight", "pos_weight"}:
@@ -112,7 +115,7 @@ def layer_of(name: str, method: Any, *, shown_as: str = "{name}={value!r}", **se
     kind = Parameter.POSITIONAL_OR_KEYWORD
     names = {n: v for n, v in settings.items() if n not in {"size_average", "reduce"}}
     fields: dict[str, Any] = {
-        "method": staticmethod(method) if callable(method) else method, "shown_as": shown_as,
+        "method": staticmethod(accepts_aliases(method)) if callable(method) else method, "shown_as": shown_as,
         "names": tuple(names), "defaults": tuple(names.values()), "order": tuple(settings),
         "unused": tuple({"inplace"} & {*settings}),
         "__signature__": Signature([Parameter(n, kind, default=d) for n, d in settings.items()]),
@@ -151,6 +154,10 @@ Hardsigmoid = layer_of("Hardsigmoid", "hardsigmoid", inplace=False)
 Hardswish = layer_of("Hardswish", "hardswish", inplace=False)
 Hardshrink = layer_of("Hardshrink", "hardshrink", shown_as="{value!r}", lambd=0.5)
 Softshrink = layer_of("Softshrink", "softshrink", shown_as="{value!r}", lambd=0.5)
+Threshold = layer_of(
+    "Threshold", "threshold", threshold=Parameter.empty, value=Parameter.empty, inplace=False
+)
+Softplus = layer_of("Softplus", "softplus", beta=1.0, threshold=20.0)
 Tanhshrink = layer_of("Tanhshrink", "tanhshrink")
 GLU = layer_of("GLU", "glu", dim=-1)
 softmax, softmin, log_softmax = [_over_classes(name) for name in ("softmax", "softmin", "log_softmax")]
@@ -175,53 +182,6 @@ BCEWithLogitsLoss = layer_of(
 )
 
 
-class CrossEntropyLoss(WeightedLoss):
-    """The cross entropy of logits with classes or probabilities; see `Tensor.cross_entropy`.
-
-    `weight` has one number for each class.
-    """
-
-    def __init__(  # noqa: PLR0917 - the field's signature
-        self,
-        weight: Tensor | None = None,
-        size_average: Any = None,
-        ignore_index: int = -100,
-        reduce: Any = None,
-        reduction: Literal["mean", "sum", "none"] = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        weight = None if weight is None else layer_input(self, weight)
-        super().__init__(weight, size_average, reduce, reduction)
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of logits (batch, classes, ...), or (classes,).
-
-        Raises as `Tensor.cross_entropy`.
-        """
-        x = raised(layer_input(self, x))
-        settings: Any = (self.reduction, self.label_smoothing, self.ignore_index)
-        return x.cross_entropy(target, *settings, weight=self.weight)
-
-
-class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta, or x where beta * x is above `threshold`.
-
-    Raises `UsageError` for a beta of 0, `UsageTypeError` for settings that are no numbers.
-    """
-
-    _template = "beta={0.beta}, threshold={0.threshold}"
-
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        self.beta = float(number(beta, "Softplus, beta"))
-        self.threshold = float(number(threshold, "Softplus, threshold"))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation."""
-        x = layer_input(self, x)
-        return (x * self.beta > self.threshold).where(x, x.softplus(self.beta))
-
-
 class Hardtanh(Module):
     """The input limited to min_val..max_val; see `Tensor.hardtanh`. `inplace` has no effect.
 
@@ -241,23 +201,6 @@ class Hardtanh(Module):
     def extra_repr(self) -> str:
         """Return the settings."""
         return f"min_val={self.min_val}, max_val={self.max_val}{', inplace=True' if self.inplace else ''}"
-
-
-class Threshold(Module):
-    """The input where it is above a threshold, else a value. `inplace` has no effect."""
-
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        self.threshold, self.value = number(threshold, "Threshold"), number(value, "Threshold")
-        self.inplace = switch(inplace, "Threshold, inplace")
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the activation."""
-        return layer_input(self, x).threshold(self.threshold, self.value)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        found = f"threshold={self.threshold}, value={self.value}"
-        return found + (", inplace=True" if self.inplace else "")
 
 
 class Softmax2d(Module):
@@ -289,32 +232,33 @@ class Unflatten(Module):
         return layer_input(self, x).unflatten(self.dim, self.unflattened_size)
 
 
-class CosineSimilarity(Module):
-    """The cosine of the angle between two tensors along an axis; norms are at least `eps`."""
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angle between two tensors along an axis, which the result lacks.
 
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        self.dim, self.eps = whole(dim, "CosineSimilarity, dim"), number(eps, "CosineSimilarity, eps")
+    Norms count as at least `eps`. Raises `UsageError` for shapes that do not broadcast, and for integers.
+    """
+    a, b = layer_input("cosine_similarity", x1), layer_input("cosine_similarity", x2)
+    shape, kind = broadcast((a.shape, b.shape), "cosine_similarity"), promote(a.dtype, b.dtype)
+    if not number(eps, "cosine_similarity, eps") >= 0:
+        raise UsageError(f"cosine_similarity, eps: wanted at least 0, saw {eps}")
+    x, y = [wide(t.cast(kind).expand(shape)) for t in (a, b)]
+    sizes = [t.norm(2, dim, keepdim=True).maximum(eps) for t in (x, y)]
+    return (x / sizes[0] * (y / sizes[1])).sum(dim).cast(kind)
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the similarity, without the axis. Raises `UsageError` for shapes that do not broadcast."""
-        a, b = layer_input(self, x1), layer_input(self, x2)
-        shape = broadcast((a.shape, b.shape), "CosineSimilarity")
-        x, y = wide(a.expand(shape)), wide(b.expand(shape))
-        sizes = [t.norm(2, self.dim, keepdim=True).maximum(self.eps) for t in (x, y)]
-        return rounded((x / sizes[0] * (y / sizes[1])).sum(self.dim), a, b)
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False  # noqa: FBT001, FBT002 - the field's signature
+) -> Tensor:  # fmt: skip
+    """Return the p-norm of x1 - x2 + eps along the last axis: (...,) of (..., n), with `keepdim` (..., 1)."""
+    apart = layer_input("pairwise_distance", x1) - layer_input("pairwise_distance", x2) + eps
+    return apart.norm(number(p, "pairwise_distance, p"), -1, keepdim=keepdim)
 
 
-class PairwiseDistance(Module):
-    """The norm of the difference of two tensors along the last axis; `eps` is added to the difference."""
-
-    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        self.norm, self.eps = number(p, "PairwiseDistance, p"), number(eps, "PairwiseDistance, eps")
-        self.keepdim = switch(keepdim, "PairwiseDistance, keepdim")
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the distances (...,) of (..., n), with `keepdim` (..., 1)."""
-        apart = layer_input(self, x1) - layer_input(self, x2) + self.eps
-        return apart.norm(self.norm, -1, keepdim=self.keepdim)
+_HIDDEN: Final = "{name:.0}"
+CosineSimilarity = layer_of("CosineSimilarity", cosine_similarity, shown_as=_HIDDEN, dim=1, eps=1e-8)
+PairwiseDistance = layer_of(
+    "PairwiseDistance", pairwise_distance, shown_as=_HIDDEN, p=2.0, eps=1e-6, keepdim=False
+)
 
 
 class Identity(Module):

@@ -32,9 +32,9 @@ def _lazy(name: str, base: type[Module], size: str, axis: int, **defaults: Any) 
     def __init__(self: Any, *args: Any, **names: Any) -> None:  # noqa: N807 - of the class below
         self._given = args, defaults | names
         known = dict(zip([p.name for p in settings], args, strict=False)) | names
-        drawn = GENERATOR.drawn
+        place = GENERATOR.place
         base.__init__(self, known.get("groups", 1), *args, **self._given[1])
-        GENERATOR.drawn = drawn
+        GENERATOR.place = place
         for key, t in list(vars(self).items()):
             if isinstance(t, Tensor) and t.ndim:
                 kind: Any = UninitializedBuffer if decided(t) is False else UninitializedParameter

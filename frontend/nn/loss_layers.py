@@ -21,6 +21,10 @@ def _loss(name: str, function: Callable[..., Tensor], **settings: Any) -> type[M
     return layer_of(name, function, shown_as="", **(settings if "reduction" in settings else settings | OLD))
 
 
+CrossEntropyLoss = _loss(
+    "CrossEntropyLoss", losses.cross_entropy, weight=None, size_average=None, ignore_index=-100, reduce=None,
+    reduction="mean", label_smoothing=0.0,
+)  # fmt: skip
 CosineEmbeddingLoss = _loss("CosineEmbeddingLoss", losses.cosine_embedding_loss, margin=0.0)
 GaussianNLLLoss = _loss("GaussianNLLLoss", losses.gaussian_nll_loss, full=False, eps=1e-6, reduction="mean")
 HingeEmbeddingLoss = _loss("HingeEmbeddingLoss", losses.hinge_embedding_loss, margin=1.0)

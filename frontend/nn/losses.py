@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final, Literal
 
 from frontend.arguments.aliases import check_call
@@ -20,7 +20,7 @@ from frontend.arguments.checks import broadcast
 from frontend.arguments.conversion import number
 from frontend.arguments.settings import number_within
 from frontend.nn.checks import layer_input, reduced_as_before
-from frontend.nn.functions import CrossEntropyLoss, PairwiseDistance
+from frontend.nn.functions import pairwise_distance
 from frontend.nn.module import raised
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -68,11 +68,8 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Return the cross entropy of logits (batch, classes, ...); arguments: `Tensor.cross_entropy`."""
-    loss = CrossEntropyLoss(
-        weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-    )
-    found: Tensor = loss(input, target)
-    return found
+    x = layer_input("cross_entropy", input)
+    return x.cross_entropy(target, reduction, label_smoothing, ignore_index, weight=weight)
 
 
 @in_order("input target weight size_average ignore_index reduce reduction")
@@ -130,7 +127,7 @@ def triplet_margin_loss(
         anchor,
         positive,
         negative,
-        distance_function=PairwiseDistance(p, eps),
+        distance_function=partial(pairwise_distance, p=p, eps=eps),
         margin=margin,
         swap=swap,
         reduction=reduction,
@@ -150,7 +147,7 @@ def triplet_margin_with_distance_loss(
     """Return `triplet_margin_loss` with another distance, by default `nn.PairwiseDistance()`."""
     if not number(margin, "margin") > 0:
         raise UsageError(f"triplet_margin_with_distance_loss: wanted a margin above 0, saw {margin}")
-    distance = distance_function or PairwiseDistance()
+    distance = distance_function or pairwise_distance
     apart = distance(anchor, negative)
     if swap:
         apart = apart.minimum(distance(positive, negative))
@@ -171,9 +168,12 @@ def cosine_embedding_loss(
 ) -> Tensor:
     """Return 1 - cosine where the target is 1, max(0, cosine - margin) where it is -1, 0 elsewhere.
 
-    The cosine is that of the angle between input1 and input2 along the last axis.
+    The cosine is that of the angle between input1 and input2 along the last axis. The target has one number
+    for each; `UsageError` for another shape.
     """
     shape = broadcast((input1.shape, input2.shape), "cosine_embedding_loss")
+    if target.shape != shape[:-1] or input1.ndim != input2.ndim or not shape:
+        raise UsageError(f"cosine_embedding_loss: wanted a target {shape[:-1]}, saw the shape {target.shape}")
     input1, input2 = input1.expand(shape), input2.expand(shape)
     size = [(t * t).sum(-1) + 1e-12 for t in (input1, input2)]
     cosine = (input1 * input2).sum(-1) / (size[0] * size[1]).sqrt()

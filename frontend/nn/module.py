@@ -35,7 +35,7 @@ from frontend.nn.members import Members
 from frontend.nn.parameter import PERSISTENT
 from frontend.nn.state.models import BUFFERS, CALLED, COMPILED, FORWARD, HOOKS, PLAIN, parts_of
 from frontend.tensor import Tensor
-from hcq.errors import UsageError, UsageTypeError
+from hcq.errors import UsageError, UsageNameError, UsageTypeError
 from hcq.names import nearest
 from hcq.tables import html_table, html_text
 
@@ -315,18 +315,20 @@ class Module(Hooked):
         return Members(self, lambda: dict(self._inner()))
 
     def get_submodule(self, target: str) -> Module:
-        """Return the module of a dotted name, "" for this one. Raises `UsageError` if there is none."""
+        """Return the module of a dotted name, "" for this one. Raises `UsageNameError` if there is none."""
         found = dict(self.named_modules()).get(_given(target, str, "get_submodule"))
         if found is None:
-            raise UsageError(f"{type(self).__name__} has no module {target!r}; print it to see their names")
+            raise UsageNameError(
+                f"{type(self).__name__} has no module {target!r}; print it to see their names"
+            )
         return found
 
     def get_parameter(self, target: str) -> Tensor:
-        """Return the parameter of a dotted name. Raises `UsageError` if there is none."""
+        """Return the parameter of a dotted name. Raises `UsageNameError` if there is none."""
         return self._tensor_of(target, "parameter", self.parameters())
 
     def get_buffer(self, target: str) -> Tensor:
-        """Return the buffer of a dotted name. Raises `UsageError` if there is none."""
+        """Return the buffer of a dotted name. Raises `UsageNameError` if there is none."""
         return self._tensor_of(target, "buffer", self.buffers())
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
@@ -346,21 +348,23 @@ class Module(Hooked):
         owner, _, name = _given(target, str, f"get_{what}").rpartition(".")
         found = dict(parts_of(self.get_submodule(owner))).get(name)
         if not any(found is t for t in known):
-            raise UsageError(f"{type(self).__name__} has no {what} {target!r}; print it to see its modules")
+            raise UsageNameError(
+                f"{type(self).__name__} has no {what} {target!r}; print it to see its modules"
+            )
         return cast("Tensor", found)
 
     def _check_new(self, what: str, name: str, value: Any, wanted: type, named: bool) -> None:
-        """Raise `UsageError` for a name that cannot be registered, `UsageTypeError` for such a value."""
-        used = getattr(self, name, None) is not None if isinstance(name, str) else True
-        if not isinstance(name, str) or not name or "." in name or (used and not named):
+        """Raise `UsageNameError` for a name that cannot be registered, `UsageTypeError` for such a value."""
+        used = getattr(self, _given(name, str, f"{type(self).__name__}.{what}"), None) is not None
+        if not name or "." in name or (used and not named):
             text = "wanted a name without dots that the module does not use"
-            raise UsageError(f"{type(self).__name__}.{what}: {text}, saw {shown(name)}")
+            raise UsageNameError(f"{type(self).__name__}.{what}: {text}, saw {shown(name)}")
         if value is not None and not isinstance(value, wanted):
             text = f"wanted a {wanted.__name__} or None, saw {shown(value)}"
             raise UsageTypeError(f"{type(self).__name__}.{what}({name!r}): {text}")
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Set the attribute `name` to a module or None. Raises `UsageError` for another attribute's name."""
+        """Set an attribute to a module or None. Raises `UsageNameError` for another attribute's name."""
         self._check_new("add_module", name, module, Module, isinstance(self.__dict__.get(name), Module))
         setattr(self, name, module)
 
@@ -412,7 +416,7 @@ class Module(Hooked):
         """Set the attribute `name` to a tensor, which is no parameter.
 
         If the module did not call `super().__init__()`, its requires_grad becomes False. The state
-        dictionary holds it only if it is `persistent`. Raises `UsageError` for another attribute's
+        dictionary holds it only if it is `persistent`. Raises `UsageNameError` for another attribute's
         name, `UsageTypeError` for no tensor.
         """
         mine: set[str] | None = self.__dict__.get(BUFFERS)

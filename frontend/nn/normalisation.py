@@ -29,7 +29,7 @@ _STEP: Final = {"float64": 2.0**-52}
 def affine_of(
     y: Tensor, of: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...] | None = None
 ) -> Tensor:
-    """Return y * weight + bias, in the dtype to which `of`, the layer's input, and both promote.
+    """Return y * weight + bias, in the dtype that `_finished` gives `of`, the layer's input.
 
     y is the normalised input, float32 if `of` has 16 bits. Weight and bias are reshaped to `shape`, None:
     not.
@@ -38,10 +38,34 @@ def affine_of(
         if t is not None:
             own = t if shape is None else t.reshape(shape)
             y = y * own if scales else y + own
-    return rounded(y, of, weight, bias)
+    return _finished(y, of, weight, bias)
 
 
-class NormBase(Layer):
+def _finished(y: Tensor, of: Tensor, *others: Tensor | None) -> Tensor:
+    """Return y in the dtype of a 16-bit input, as PyTorch; else in that to which it and `others` promote."""
+    return rounded(y, of, *(() if of.dtype.is_float and of.dtype.bits == 16 else others))
+
+
+class _Norm(Layer):
+    """Base of layers with `weight`, 1 at first, and `bias`, 0 at first."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def _begin(self, eps: float | None, affine: bool, bias: bool, *shape: int, name: str = "affine") -> None:
+        """Set `eps`, and both tensors of a shape, which are None without `affine`, the argument `name`."""
+        kind = type(self).__name__
+        self.eps: Any = None if eps is None else number_within(f"{kind}, eps", eps, 0.0)
+        setattr(self, name, switch(affine, f"{kind}, {name}"))
+        self.weight = Tensor.ones(*shape) if affine else None
+        self.bias = Tensor.zeros(*shape) if switch(bias, f"{kind}, bias") and affine else None
+
+    def reset_parameters(self) -> None:
+        """Assign first values."""
+        fill(self, weight=1, bias=0)
+
+
+class NormBase(_Norm):
     """Batch normalisation along axis 1, of any rank.
 
     In training mode it normalises by mean and variance of the batch. It then assigns to the running
@@ -69,17 +93,12 @@ class NormBase(Layer):
         bias: bool = True,
     ) -> None:
         kind, most = type(self).__name__, math.nextafter(1.0, 2.0)
-        self.num_features = count(f"{kind}, num_features", num_features)
-        self.eps = number_within(f"{kind}, eps", eps, 0.0)
+        self.num_features = n = count(f"{kind}, num_features", num_features)
         self.momentum = None if momentum is None else number_within(f"{kind}, momentum", momentum, 0.0, most)
         self.track_running_stats = switch(track_running_stats, f"{kind}, track_running_stats")
-        affine = self.affine = switch(affine, f"{kind}, affine")
-        self.weight = Tensor.ones(num_features) if affine else None
-        both = switch(bias, f"{kind}, bias") and affine
-        self.bias = Tensor.zeros(num_features) if both else None
+        self._begin(eps, affine, bias, n)
         every: Any = (None, None, None)
         if self.track_running_stats:
-            n = num_features
             every = Tensor.zeros(n), Tensor.ones(n), Tensor.zeros((), dtype=dtypes.int64)
         self.running_mean, self.running_var, self.num_batches_tracked = every
         for t in every if self.track_running_stats else ():
@@ -107,7 +126,7 @@ class NormBase(Layer):
         if not training and self.track_running_stats:
             mean, var = self.running_mean, wide(self.running_var)
             y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
-            return rounded(y, given, self.weight, self.bias, mean, self.running_var)
+            return _finished(y, given, self.weight, self.bias, mean, self.running_var)
         check_values(self, x, x.shape[1])
         axes = tuple([i for i in range(x.ndim) if i != 1])
         mean = x.mean(axes)
@@ -118,7 +137,7 @@ class NormBase(Layer):
                 self._learn(mean.detach(), var.detach(), x.numel() // x.shape[1])
             self.num_batches_tracked += 1
         y = x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
-        return rounded(y, given, self.weight, self.bias)
+        return _finished(y, given, self.weight, self.bias)
 
     def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
         """Assign new running statistics, given mean and variance of a batch of `count` values a channel.
@@ -139,7 +158,7 @@ class NormBase(Layer):
     def reset_parameters(self) -> None:
         """Assign first values, also to the running statistics."""
         self.reset_running_stats()
-        fill(self, weight=1, bias=0)
+        super().reset_parameters()
 
 
 class BatchNorm(NormBase):
@@ -158,7 +177,36 @@ class BatchNorm3d(BatchNorm):
     """`BatchNorm` of (batch, channels, depth, height, width)."""
 
 
-class LayerNorm(Layer):
+class _LastAxes(_Norm):
+    """Base of normalisations over the last axes, of sizes `normalized_shape`; one number is one axis."""
+
+    def __init__(  # noqa: PLR0917 - the field's signature
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float | None,
+        elementwise_affine: bool,
+        bias: bool,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
+        self.normalized_shape = counts(f"{type(self).__name__}, normalized_shape", normalized_shape, rank)
+        self.axes = tuple(range(-rank, 0))
+        self._begin(eps, elementwise_affine, bias, *self.normalized_shape, name="elementwise_affine")
+        placed(self, device, dtype)
+
+    def _given(self, x: Any) -> Tensor:
+        found, wanted = raised(layer_input(self, x, self.weight)), self.normalized_shape
+        if found.shape[-len(wanted) :] != wanted:
+            raise UsageError(f"{type(self).__name__} over {wanted}: {found.shape} has other last axes")
+        return found
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+
+
+class LayerNorm(_LastAxes):
     """Normalisation by mean and variance over the last axes, then times weight plus bias.
 
     `normalized_shape`: the sizes of the last axes, or one number for one axis. `eps` is added to the
@@ -175,38 +223,22 @@ class LayerNorm(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
-        self.normalized_shape = counts("LayerNorm, normalized_shape", normalized_shape, rank)
-        self.axes = tuple(range(-len(self.normalized_shape), 0))
-        self.eps = number_within("LayerNorm, eps", eps, 0.0)
-        elementwise_affine = switch(elementwise_affine, "LayerNorm, elementwise_affine")
-        self.elementwise_affine = elementwise_affine
-        self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
-        both = switch(bias, "LayerNorm, bias") and elementwise_affine
-        self.bias = Tensor.zeros(*self.normalized_shape) if both else None
-        placed(self, device, dtype)
-
-    def reset_parameters(self) -> None:
-        """Assign first values."""
-        fill(self, weight=1, bias=0)
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        affine, bias = self.weight is not None, self.bias is not None
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={bias}"
+        return f"{super().extra_repr()}, bias={self.bias is not None}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., *normalized_shape); return the same shape.
 
         Raises `UsageError` when the last axes have other sizes.
         """
-        x = raised(layer_input(self, x, self.weight))
-        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
+        x = self._given(x)
         return affine_of(wide(x).layernorm(self.axes, self.eps), x, self.weight, self.bias)
 
 
-class RMSNorm(Layer):
+class RMSNorm(_LastAxes):
     """Division by the root mean square over the last axes, times a weight.
 
     `normalized_shape`: the sizes of the last axes, or one number for one axis. `eps` is added to the mean
@@ -222,36 +254,20 @@ class RMSNorm(Layer):
         device: Any = None,
         dtype: Any = None,
     ) -> None:
-        rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
-        self.normalized_shape = counts("RMSNorm, normalized_shape", normalized_shape, rank)
-        self.axes = tuple(range(-rank, 0))
-        self.eps = None if eps is None else number_within("RMSNorm, eps", eps, 0.0)
-        elementwise_affine = switch(elementwise_affine, "RMSNorm, elementwise_affine")
-        self.elementwise_affine = elementwise_affine
-        self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
-        placed(self, device, dtype)
-
-    def reset_parameters(self) -> None:
-        """Assign first values."""
-        fill(self, weight=1)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+        super().__init__(normalized_shape, eps, elementwise_affine, False, device, dtype)
+        del self.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to (..., *normalized_shape); return the same shape.
 
         Raises `UsageError` when the last axes have other sizes.
         """
-        x = raised(layer_input(self, x, self.weight))
-        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise UsageError(f"RMSNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
+        x = self._given(x)
         y = wide(x).rmsnorm(self.axes, _STEP.get(x.dtype.name, 2.0**-23) if self.eps is None else self.eps)
         return affine_of(y, x, self.weight, None)
 
 
-class GroupNorm(Layer):
+class GroupNorm(_Norm):
     """Normalisation over groups of neighbouring channels, then times weight plus bias of each channel.
 
     Each sample is normalised by mean and variance of each of `num_groups` groups, over the group's channels
@@ -268,16 +284,8 @@ class GroupNorm(Layer):
         if count("GroupNorm, num_channels", num_channels) % count("GroupNorm, num_groups", num_groups):
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps = number_within("GroupNorm, eps", eps, 0.0)
-        affine = self.affine = switch(affine, "GroupNorm, affine")
-        self.weight = Tensor.ones(num_channels) if affine else None
-        both = switch(bias, "GroupNorm, bias") and affine
-        self.bias = Tensor.zeros(num_channels) if both else None
+        self._begin(eps, affine, bias, num_channels)
         placed(self, device, dtype)
-
-    def reset_parameters(self) -> None:
-        """Assign first values."""
-        fill(self, weight=1, bias=0)
 
     def extra_repr(self) -> str:
         """Return the settings."""

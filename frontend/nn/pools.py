@@ -302,11 +302,11 @@ class PixelShuffle(Layer):
     _template = "upscale_factor={0.upscale_factor}"
 
     def __init__(self, upscale_factor: int) -> None:
-        self.upscale_factor = count("PixelShuffle, upscale_factor", upscale_factor)
+        self.upscale_factor = whole(upscale_factor, "PixelShuffle, upscale_factor")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the image. Raises `UsageError` for channels that r * r does not divide."""
-        x, r = layer_input(self, x), self.upscale_factor
+        """Return the image. Raises `UsageError` for r below 1, and channels that r * r does not divide."""
+        x, r = layer_input(self, x), count("PixelShuffle, upscale_factor", self.upscale_factor)
         if x.ndim < 3 or x.shape[-3] % (r * r):
             raise UsageError(f"PixelShuffle({r}): wanted (..., channels of {r * r}, h, w), saw {x.shape}")
         *outer, c, h, w = x.shape
@@ -320,11 +320,11 @@ class PixelUnshuffle(Layer):
     _template = "downscale_factor={0.downscale_factor}"
 
     def __init__(self, downscale_factor: int) -> None:
-        self.downscale_factor = count("PixelUnshuffle, downscale_factor", downscale_factor)
+        self.downscale_factor = whole(downscale_factor, "PixelUnshuffle, downscale_factor")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channels. Raises `UsageError` for sizes that r does not divide."""
-        x, r = layer_input(self, x), self.downscale_factor
+        """Return the channels. Raises `UsageError` for r below 1, and sizes that r does not divide."""
+        x, r = layer_input(self, x), count("PixelUnshuffle, downscale_factor", self.downscale_factor)
         if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
             raise UsageError(f"PixelUnshuffle({r}): wanted (..., c, h of {r}, w of {r}), saw {x.shape}")
         *outer, c, h, w = x.shape

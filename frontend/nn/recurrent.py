@@ -31,7 +31,7 @@ State = tuple[Tensor, ...]
 
 
 def _weight(*shape: int, hidden: int) -> Tensor:
-    bound = 1 / math.sqrt(hidden)
+    bound = 1 / math.sqrt(hidden or 1)
     return Tensor.uniform(*shape, low=-bound, high=bound)
 
 
@@ -89,8 +89,8 @@ class _Cell(Module):
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         kind = type(self).__name__
-        n = count(f"{kind}, hidden_size", hidden_size)
-        self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size), n
+        n = count(f"{kind}, hidden_size", hidden_size, 0)
+        self.input_size, self.hidden_size = count(f"{kind}, input_size", input_size, 0), n
         self.weight_ih = _weight(self.gates * n, input_size, hidden=n)
         self.weight_hh = _weight(self.gates * n, n, hidden=n)
         bias = switch(bias, f"{kind}, bias")
@@ -100,7 +100,7 @@ class _Cell(Module):
 
     def reset_parameters(self) -> None:
         """Assign first values."""
-        redraw(self, 1 / math.sqrt(self.hidden_size))
+        redraw(self, 1 / math.sqrt(self.hidden_size or 1))
 
     def _next(self, x: Tensor, state: State | None, parts: int) -> State:
         x = layer_input(self, x, self.weight_ih)
@@ -115,6 +115,9 @@ class _Cell(Module):
             state = (zero,) * parts
         elif single:
             state = tuple([s.unsqueeze(0) for s in state])
+        wanted = (x.shape[0], self.hidden_size)
+        if wrong := [s.shape for s in state if s.shape != wanted]:
+            raise UsageError(f"{type(self).__name__}: wanted a state of shape {wanted}, saw {wrong[0]}")
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         found: State = self.step(x, state, weights)
         return tuple([s.squeeze(0) for s in found]) if single else found
@@ -136,18 +139,22 @@ class LSTMCell(_Cell):
         return h, c
 
 
-class GRUCell(_Cell):
-    """One step of a GRU."""
-
-    gates = 3
-    step = staticmethod(gru_step)
+class _OneState(_Cell):
+    """Base of cells whose state is h alone."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
         """Return the next h (batch, hidden) of (batch, inputs) and a state h; None: zeros."""
         return self._next(x, None if state is None else (state,), 1)[0]
 
 
-class RNNCell(_Cell):
+class GRUCell(_OneState):
+    """One step of a GRU."""
+
+    gates = 3
+    step = staticmethod(gru_step)
+
+
+class RNNCell(_OneState):
     """One step of an RNN: the `nonlinearity`, "tanh" or "relu", of the sum of both linear maps."""
 
     def __init__(
@@ -167,10 +174,6 @@ class RNNCell(_Cell):
     def extra_repr(self) -> str:
         """Return the settings."""
         return super().extra_repr() + (", nonlinearity=relu" if self.nonlinearity == "relu" else "")
-
-    def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """Return the next h (batch, hidden) of (batch, inputs) and a state h; None: zeros."""
-        return self._next(x, None if state is None else (state,), 1)[0]
 
 
 class _Recurrent(Module):
@@ -228,7 +231,7 @@ class _Recurrent(Module):
 
     def reset_parameters(self) -> None:
         """Assign first values."""
-        redraw(self, 1 / math.sqrt(self.hidden_size))
+        redraw(self, 1 / math.sqrt(self.hidden_size or 1))
 
     def flatten_parameters(self) -> None:
         """Do nothing: weights need not lie beside each other."""

@@ -20,8 +20,8 @@ from frontend.evaluation.base import T
 from frontend.evaluation.constants import narrowed, number_like, ruled, widened, widened_float
 from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.elementwise import add, clip, gt, le, lt, maximum, mul, ne, where
+from frontend.ops.functions import MOST, erf, exp, expm1, log1p, tanh
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.movement import reshape
 from frontend.ops.splitting import part
 from hcq.errors import UsageError
@@ -228,10 +228,10 @@ def hardshrink(self: T, lambd: float = 0.5) -> T:
 def softshrink(self: T, lambd: float = 0.5) -> T:
     """Return self moved towards 0 by lambd, or 0 where self is within -lambd..lambd.
 
-    Raises `UsageError` for a negative lambd.
+    Raises `UsageError` for a negative lambd, and one that the dtype cannot hold.
     """
-    if lambd < 0:
-        raise UsageError(f"softshrink: wanted a lambd of at least 0, saw {lambd}")
+    if not 0 <= lambd <= MOST.get(self.expr.dtype, math.inf):
+        raise UsageError(f"softshrink: wanted a finite lambd of {self.expr.dtype}, saw {lambd}")
     x = widened(self)
     below = where(lt(x, -lambd), add(x, lambd), where(ne(x, x), x, 0.0))
     return narrowed(where(gt(x, lambd), add(x, -lambd), below), self)

@@ -33,6 +33,7 @@ from frontend.ops.elementwise import (
     rounding_once, sub, where,
 )  # fmt: skip
 from frontend.primitives.erf import ERF
+from hcq.errors import UsageError
 
 
 def _of_floats(name: str, op: str, text: str) -> Callable[[T], T]:
@@ -253,8 +254,13 @@ def addcmul(self: T, first: T, second: T, value: Any = 1) -> T:
 @composite
 @in_float32
 def addcdiv(self: T, first: T, second: T, value: Any = 1) -> T:
-    """Return self + value * first / second; 16-bit floats are rounded once. `value` may be the first."""
+    """Return self + value * first / second; 16-bit floats are rounded once. `value` may be the first.
+
+    Raises `UsageError` for a quotient of integers, as PyTorch.
+    """
     first, second, value = _number_last(first, second, value)
+    if not result_dtype(first, second).is_float:
+        raise UsageError("addcdiv: wanted a quotient of floats, saw integers\nhint: add and div divide them")
     return add(self, mul(div(first, second), value))
 
 
@@ -295,7 +301,7 @@ def signbit(self: T) -> T:
     return lt(apply(Ops.COPYSIGN, None, one, self), 0.0)
 
 
-_MOST: Final = {
+MOST: Final = {
     dtypes.float64: (2 - 2.0**-52) * 2.0**1023,
     dtypes.float32: (2 - 2.0**-23) * 2.0**127,
     dtypes.bfloat16: (2 - 2.0**-7) * 2.0**127,
@@ -313,7 +319,7 @@ def nan_to_num(self: T, nan: float = 0.0, posinf: float | None = None, neginf: f
     dtype = self.expr.dtype
     if not dtype.is_float:
         return self
-    most = _MOST[computing(dtype, "nan_to_num")]
+    most = MOST[computing(dtype, "nan_to_num")]
     x = where(ne(self, self), nan, self)
     x = where(eq(self, math.inf), most if posinf is None else posinf, x)
     return where(eq(self, -math.inf), -most if neginf is None else neginf, x)

@@ -31,7 +31,7 @@ from frontend.evaluation.trace import apply, composite, method
 from frontend.ops.arithmetic import div, floordiv, mod
 from frontend.ops.elementwise import add, eq, gt, invert, lt, ne, sub, where
 from frontend.ops.indexing import getitem, limit_of, places_of, wrapped
-from frontend.ops.movement import expand, reshape
+from frontend.ops.movement import contiguous, expand, reshape
 from frontend.ops.reductions import any as any_of
 from frontend.ops.reductions import fold
 from frontend.ops.reductions import sum as total
@@ -205,7 +205,12 @@ def scatter_add(self: T, axis: int, index: T, src: T) -> T:
 
 
 def _lifted(fn: Callable[..., T], self: T, axis: int, index: T, src: T | Number, *rest: Any) -> T:
-    """Return fn(self, axis, index, src, *rest), where tensors of shape () count as of shape (1,)."""
+    """Return fn(self, axis, index, src, *rest), where tensors of shape () count as of shape (1,).
+
+    An index of another rank may name no element.
+    """
+    if 0 in index.expr.shape and len(index.expr.shape) != len(self.expr.shape):
+        return contiguous(self)
     if self.expr.shape and index.expr.shape:
         return fn(self, axis, index, src, *rest)
     given: Any = src

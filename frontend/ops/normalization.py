@@ -146,11 +146,11 @@ def _dropped(self: T, chance: T, p: float) -> T:
 
 @composite
 def _scores(query: T, key: T, mask: T | None, is_causal: bool, scale: float | None) -> T:
-    if not query.expr.shape or not query.expr.shape[-1]:
+    if not query.expr.shape:
         raise UsageError(
             f"scaled_dot_product_attention needs (..., tokens, depth), saw the shape {query.expr.shape}"
         )
-    scale = 1 / math.sqrt(query.expr.shape[-1]) if scale is None else scale
+    scale = 1 / math.sqrt(query.expr.shape[-1] or 1) if scale is None else scale
     added = [] if mask is None or mask.expr.dtype is dtypes.bool else [mask]
     dtype = result_dtype(query, key, *added)
     scores = mul(wide_matmul(query, transpose(key, -2, -1)), scale)

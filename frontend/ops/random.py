@@ -53,19 +53,15 @@ _MASK: Final = 0xFFFFFFFF
 
 
 class DrawState:
-    """The seed and how many draws were made."""
+    """The place in a sequence of random numbers: the seed, and how many draws were made."""
 
-    __slots__ = ("drawn", "seed")
-
-    def __init__(self) -> None:
-        self.seed = 0
-        self.drawn = 0
+    place = 0, 0
 
     def next(self) -> bytes:
         """Return the words of the next draw: the key, the draw's number, and 0."""
-        number = self.drawn
-        self.drawn = number + 1
-        return struct.pack("<4I", self.seed & _MASK, (self.seed >> 32) & _MASK, number & _MASK, 0)
+        seed, number = self.place
+        self.place = seed, number + 1
+        return struct.pack("<4I", seed & _MASK, (seed >> 32) & _MASK, number & _MASK, 0)
 
 
 GENERATOR: Final = DrawState()
@@ -74,11 +70,17 @@ GENERATOR: Final = DrawState()
 def manual_seed(seed: int = 0) -> None:
     """Seed the generator. The same seed gives the same numbers on every device.
 
-    There is one generator for the process; each draw advances it.
+    There is one generator for the process; each draw advances it. Raises as `seed_of`.
     """
     refuse("manual_seed inside a captured function would not be replayed; call it outside")
-    GENERATOR.seed = whole(seed, "manual_seed") & 0xFFFF_FFFF_FFFF_FFFF
-    GENERATOR.drawn = 0
+    GENERATOR.place = seed_of(seed), 0
+
+
+def seed_of(seed: int) -> int:
+    """Return a seed as 64 bits, a negative one as its complement. Raises `UsageError` for one of more."""
+    if not -1 << 63 <= whole(seed, "manual_seed") < 1 << 64:
+        raise UsageError(f"manual_seed: wanted a seed of 64 bits, saw {seed}")
+    return seed % (1 << 64)
 
 
 def draw(cls: type[T], device: str | None) -> T:

@@ -19,12 +19,15 @@ from frontend.arguments.conversion import flag, number
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, narrowed, spread, suited, widened
 from frontend.evaluation.trace import apply, method
-from frontend.ops.arithmetic import mod
+from frontend.ops.arithmetic import div, mod
 from frontend.ops.elementwise import add, clip, lt, maximum, minimum, mul, neg, sub, where
+from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import floor
-from frontend.ops.movement import reshape
+from frontend.ops.linalg import matmul
+from frontend.ops.movement import reshape, transpose
+from frontend.ops.reductions import sum as total
 from frontend.ops.splitting import stack
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UsageError
 
 
 def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...]:
@@ -128,14 +131,15 @@ def interpolate(  # noqa: PLR0917 - the field's signature
     `mode` is "nearest", "nearest-exact", "area" (means of bins), "linear", "bilinear", "trilinear" (for one,
     two and three spatial axes), or "bicubic" (for two). `align_corners`, for the last four, puts the first
     and last elements of both sizes on each other. With `recompute_scale_factor`, positions are computed from
-    the new sizes instead of the factor. Weighted sums of uint8 are rounded after each axis, the last first,
+    the new sizes instead of the factor. With `antialias`, for "bilinear" and "bicubic", a result is a mean of
+    all old elements up to its neighbours. Weighted sums of uint8 are rounded after each axis, the last first,
     as in PyTorch; those of other integers are float32.
 
     Raises `UsageError` for another mode or number of axes, for sizes below 1, unless either `size` or
-    `scale_factor` is given, and for options that the mode lacks; `UnsupportedError` for `antialias`.
+    `scale_factor` is given, and for options that the mode lacks.
     """
-    if flag(antialias, "interpolate, antialias"):
-        raise UnsupportedError("interpolate: antialias is not supported\nhint: mode='area' takes means")
+    if flag(antialias, "interpolate, antialias") and mode not in {"bilinear", "bicubic"}:
+        raise UsageError(f"interpolate: antialias is of bilinear and bicubic, saw {mode!r}")
     spatial = self.expr.shape[2:]
     if not spatial:
         raise UsageError(f"interpolate: wanted (batch, channels, *spatial), saw the shape {self.expr.shape}")
@@ -168,11 +172,18 @@ def interpolate(  # noqa: PLR0917 - the field's signature
         if factors is None:
             raise UsageError("interpolate: recompute_scale_factor is of scale_factor, saw size")
         factors = None
-    return _resized(self, sizes, factors, mode, bool(align_corners))
+    return _resized(self, sizes, factors, mode, bool(align_corners), antialias)
 
 
 @method
-def _resized(self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str, corners: bool) -> T:  # noqa: FBT001 - internal
+def _resized(  # noqa: PLR0917 - internal
+    self: T,
+    sizes: Shape,
+    factors: tuple[float, ...] | None,
+    mode: str,
+    corners: bool,  # noqa: FBT001 - internal
+    smooth: bool,  # noqa: FBT001 - as above
+) -> T:
     x = widened(self) if mode in _LINEAR else self
     bytes_ = mode in _LINEAR and self.expr.dtype is dtypes.uint8
     for i, m in reversed(list(enumerate(sizes))):
@@ -182,6 +193,10 @@ def _resized(self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str
         step = n / m if factors is None else 1 / factors[i]
         if corners:
             step = (n - 1) / (m - 1) if m > 1 else 0.0
+        if smooth:
+            x = _filtered(x, 2 + i, m, step, mode)
+            x = clip(floor(add(x, 0.5)), 0, 255) if bytes_ else x
+            continue
         exact = x.expr.dtype is dtypes.float64 or max(n, m) > 1 << 24
         place = convert(coordinate(x, (m,), 0), dtypes.float64 if exact else dtypes.float32)
         if mode == "nearest" or corners:
@@ -216,13 +231,29 @@ def _taps(mode: str, share: T) -> tuple[int, list[T]]:
     if mode != "bicubic":
         return 0, [rest, share] if mode in _LINEAR else [rest]
 
-    def near(t: T) -> T:  # Keys' polynomials of a = -0.75, at distances up to 1 and up to 2
-        return add(mul(mul(t, t), add(mul(t, 1.25), -2.25)), 1.0)
+    return -1, [_far(add(share, 1.0)), _near(share), _near(rest), _far(add(rest, 1.0))]
 
-    def far(t: T) -> T:
-        return add(mul(add(mul(add(mul(t, -0.75), 3.75), t), -6.0), t), 3.0)
 
-    return -1, [far(add(share, 1.0)), near(share), near(rest), far(add(rest, 1.0))]
+def _near(t: T, a: float = -0.75) -> T:
+    """Return Keys' polynomial of distances up to 1."""
+    return add(mul(mul(t, t), add(mul(t, a + 2), -a - 3)), 1.0)
+
+
+def _far(t: T, a: float = -0.75) -> T:
+    """Return Keys' polynomial of distances from 1 to 2."""
+    return add(mul(add(mul(add(mul(t, a), -5 * a), t), 8 * a), t), -4 * a)
+
+
+def _filtered(x: T, axis: int, m: int, step: float, mode: str) -> T:
+    """Return m weighted means of an axis, `step` apart, over windows of at least that width."""
+    shape = (m, x.expr.shape[axis])
+    at, place = (add(convert(coordinate(x, shape, k), x.expr.dtype), 0.5) for k in (0, 1))
+    t = absolute(mul(sub(place, mul(at, step)), 1 / max(step, 1.0)))
+    weights = maximum(sub(constant(x, 1.0, x.expr.dtype, shape), t), 0.0)
+    if mode == "bicubic":
+        weights = where(lt(t, 1.0), _near(t, -0.5), where(lt(t, 2.0), _far(t, -0.5), 0.0))
+    weights = div(weights, total(weights, 1, keepdim=True))
+    return transpose(matmul(transpose(x, axis, -1), transpose(weights)), axis, -1)
 
 
 def binned(x: Any, sizes: Sequence[int | None], method: str) -> Any:

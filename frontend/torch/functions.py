@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from compiler.dtype import DType
-from frontend.arguments.checks import element_type, whole
-from frontend.functions import distance
+from frontend.arguments.checks import element_type
+from frontend.functions import distance, trapezoids
 from frontend.nn import functional as F  # noqa: N812 - the field's name
 from frontend.nn import layers
+from frontend.nn.checks import count
 from frontend.nn.normalisation import InstanceNorm
 from frontend.tensor import Tensor
 from frontend.torch.linalg import multi_dot
@@ -28,13 +29,6 @@ from hcq.errors import UsageError
 
 _SELU_LEAST: Final = -1.7580993408473766
 """The limit of SELU at minus infinity, -scale * alpha, to which alpha dropout sets elements."""
-
-
-def _natural(what: str, value: int) -> int:
-    """Return a whole number of at least 0. Raises `UsageError` for a smaller one."""
-    if whole(value, what) < 0:
-        raise UsageError(f"{what}: wanted at least 0, saw {value}")
-    return value
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -69,7 +63,7 @@ def _window(name: str, length: int, periodic: bool, shape: Any, dtype: Any, devi
 
     A shape is a function of places, or factors of cosines of 0, 1, ... periods.
     """
-    length, found = _natural(f"{name}, window_length", length), element_type(dtype) or element_type("float32")
+    length, found = count(f"{name}, window_length", length, 0), element_type(dtype) or element_type("float32")
     if length < 2:
         return Tensor.ones(length, dtype=found, device=device)
     t = Tensor.arange(length, dtype=found, device=device) / (length if periodic else length - 1)
@@ -286,7 +280,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Return (n, r): the combinations of r elements of a vector, in the order of `itertools`."""
-    r = _natural("combinations, r", r)
+    r = count("combinations, r", r, 0)
     drawn = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(drawn(range(len(input)), r)) if r else []
     if not places:
@@ -299,14 +293,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0,
 
     `x`, of the shape of y or a vector along `dim`, has the places; without it they are `dx` apart.
     """
-    size = y.shape[dim]
-    sums = y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)
-    if x is None:
-        return (sums * dx).cumsum(dim) / 2
-    steps = x.diff(axis=dim if x.ndim > 1 else 0)
-    if x.ndim == 1:
-        steps = steps.reshape([-1 if axis == dim % y.ndim else 1 for axis in range(y.ndim)])
-    return (sums * steps).cumsum(dim) / 2
+    return trapezoids(y, x, dx, dim).cumsum(dim)
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
@@ -314,13 +301,13 @@ def polygamma(n: int, input: Tensor) -> Tensor:
 
     Reads the least element. Raises `UsageError` for a negative n.
     """
-    if not _natural("polygamma, n", n):
+    if not count("polygamma, n", n, 0):
         return input.digamma()
     x, s = input.cast("float64"), n + 1
     least = float(x.detach().amin().item()) if x.numel() else 0.0
-    count = 10 - math.floor(min(least, 0.0)) if math.isfinite(least) else 10
-    found: Any = sum((x + k) ** -s for k in range(count))
-    z, rising = x + count, float(s)
+    terms = 10 - math.floor(min(least, 0.0)) if math.isfinite(least) else 10
+    found: Any = sum((x + k) ** -s for k in range(terms))
+    z, rising = x + terms, float(s)
     found = found + z ** (1 - s) / (s - 1) + z**-s / 2
     for j, bernoulli in enumerate((1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)):
         found = found + bernoulli * rising * z ** (-s - 2 * j - 1)
@@ -361,11 +348,6 @@ def _slopes(input: Tensor, axis: int, step: Any, order: int) -> Tensor:
             first, last = 2 * first - middle[..., :1], 2 * last - middle[..., -1:]
         first = first.cat(middle, axis=-1)
     return first.cat(last, axis=-1).movedim(-1, axis)
-
-
-def is_floating_point(input: Tensor) -> bool:
-    """Return whether the elements are floats."""
-    return input.is_floating_point()
 
 
 def randint_like(
@@ -458,7 +440,7 @@ _EVERY: Final[Any] = (
     can_cast, chain_matmul, combinations, cumulative_trapezoid, embedding_bag, feature_alpha_dropout,
     frombuffer, gradient, polygamma, get_float32_matmul_precision,
     get_num_interop_threads, get_num_threads, hamming_window, hann_window, instance_norm,
-    is_floating_point, kaiser_window, multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub,
+    kaiser_window, multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub,
     scalar_tensor, set_float32_matmul_precision, set_num_interop_threads, set_num_threads,
     unravel_index, use_deterministic_algorithms, vander, *map(_lp_pool, (1, 2, 3)), *map(_unpool, (1, 2, 3)),
 )  # fmt: skip

@@ -5,7 +5,7 @@ not symmetric are missing, as they are complex. Shapes, orders and dtypes that a
 `UsageError`. Not here: products (`frontend.ops.products`). Next: `frontend.array_api.linalg`.
 """
 
-# ruff: noqa: FBT001, FBT002 - PyTorch's signatures
+# ruff: noqa: FBT001, FBT002, N803, N806 - PyTorch's signatures
 
 from __future__ import annotations
 
@@ -93,14 +93,7 @@ class LstsqResult(NamedTuple):
     singular_values: Tensor
 
 
-def norm(
-    A: Tensor,  # noqa: N803 - PyTorch's name
-    ord: Any = None,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-) -> Tensor:
+def norm(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """Return `vector_norm` along one axis, or of a vector, `matrix_norm` over two, or of a matrix.
 
     Without `ord` it is the root of the sum of squares, over all axes if `dim` is None.
@@ -114,7 +107,7 @@ def norm(
     return matrix_norm(A, ord, (-2, -1) if dim is None else tuple(dim), keepdim, dtype=dtype)
 
 
-def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803 - as above
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Return diagonals of matrices; see `Tensor.diagonal`."""
     return A.diagonal(offset, dim1, dim2)
 
@@ -150,12 +143,7 @@ def multi_dot(tensors: Any) -> Tensor:
 
 
 def solve_triangular(
-    A: Tensor,  # noqa: N803 - as above
-    B: Tensor,  # noqa: N803 - as above
-    *,
-    upper: bool,
-    left: bool = True,
-    unitriangular: bool = False,
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     """Return X with A @ X = B, without `left` X @ A = B, for triangular A, of which one half is read.
 
@@ -165,19 +153,13 @@ def solve_triangular(
         raise UsageError(f"solve_triangular: wanted matrices on the right, saw {B.shape}; unsqueeze a vector")
     if unitriangular:
         half = A.triu(1) if upper else A.tril(-1)
-        A = half + Tensor.eye(A.shape[-1], dtype=A.dtype, device=A.device)  # noqa: N806 - as above
+        A = half + Tensor.eye(A.shape[-1], dtype=A.dtype, device=A.device)
     if left:
         return elimination.triangular_solve(A, B, upper=upper)
     return elimination.triangular_solve(A.adjoint(), B.adjoint(), upper=not upper).adjoint()
 
 
-def lstsq(
-    A: Tensor,  # noqa: N803 - as above
-    B: Tensor,  # noqa: N803 - as above
-    rcond: float | None = None,
-    *,
-    driver: str | None = None,
-) -> LstsqResult:
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstsqResult:
     """Return the X of (..., m, n) A and (..., m, k) or (m,) B that makes A @ X - B least, by pseudo-inverses.
 
     What PyTorch's `driver`, None: "gelsy", does not give is empty here, too: residuals, the rank, or the
@@ -212,7 +194,7 @@ def _parted(lu: Tensor) -> tuple[Tensor, Tensor]:
     return lu[..., :k].tril(-1) + eye, lu[..., :k, :].triu()
 
 
-def _eliminated(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: N803 - as above
+def _eliminated(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the factors in one matrix, the order of the rows, and the pivots; one column after another."""
     m, n = A.shape[-2:]
     lu, batch = A.detach().clone().realize(), A.shape[:-2]
@@ -236,7 +218,7 @@ def _eliminated(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: N803 - as 
     return lu, order, Tensor.cat(pivots, axis=-1).cast("int32")
 
 
-def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:  # noqa: N803 - as above
+def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
     """Return the factors of A (..., m, n) with exchanged rows. `UsageError` without `pivot`."""
     if not pivot:
         raise UsageError("lu_factor: wanted pivot=True, saw False")
@@ -244,7 +226,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:  # noqa: N803 - as 
     return LUFactor(elimination.with_rule(lu, A, order, rule="factored"), pivots)
 
 
-def lu(A: Tensor, *, pivot: bool = True) -> LU:  # noqa: N803 - as above
+def lu(A: Tensor, *, pivot: bool = True) -> LU:
     """Return P, L and U with A = P @ L @ U. Raises as `lu_factor`."""
     factors = lu_factor(A, pivot=pivot)
     order = _order(factors.pivots, A.shape[-2])
@@ -262,13 +244,13 @@ def _order(pivots: Tensor, m: int) -> Tensor:
     return order
 
 
-def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:  # noqa: N803 - as above
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """Return X with A @ X = B for factors of A, without `left` X @ A = B; `adjoint`: for A.T."""
     if not left:
         return lu_solve(LU, pivots, B.adjoint(), adjoint=not adjoint).adjoint()
     (lower, upper), order = _parted(LU), _order(pivots, LU.shape[-2])
     batch = broadcast((LU.shape[:-2], B.shape[:-2]), "lu_solve")
-    B, order = B.expand(*batch, *B.shape[-2:]), order.expand(*batch, order.shape[-1])  # noqa: N806 - as above
+    B, order = B.expand(*batch, *B.shape[-2:]), order.expand(*batch, order.shape[-1])
     if adjoint:
         return _rows(lower.adjoint().solve(upper.adjoint().solve(B)), order.argsort(-1))
     return upper.solve(lower.solve(_rows(B, order)))
@@ -288,7 +270,7 @@ def _info(name: str, wrong: Any, check_errors: bool) -> Tensor:
     return info
 
 
-def _solved(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor]:  # noqa: N803 - as above
+def _solved(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor]:
     vectors = B.ndim == 1 or B.shape == A.shape[:-1]
     columns = B.unsqueeze(-1) if vectors else B
     turned = (A, columns) if left else (A.adjoint(), columns.adjoint())
@@ -297,7 +279,7 @@ def _solved(A: Tensor, B: Tensor, left: bool) -> tuple[Tensor, Tensor]:  # noqa:
     return found.squeeze(-1) if vectors else found, pivots
 
 
-def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 - as above
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """Return the solution of A @ X = B, without `left` of X @ A = B.
 
     B are matrices, or vectors: of the shape (n,), or that of A without its last axis. Raises `LinAlgError`
@@ -308,7 +290,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 -
     return found
 
 
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solved:  # noqa: N803 - as above
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Solved:
     """Return the solution as `solve` does, and the number of a pivot that is 0.
 
     Raises `LinAlgError` for a singular matrix with `check_errors` alone; else the result is not finite.
@@ -317,7 +299,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     return Solved(found, _info("solve_ex", pivots == 0, check_errors))
 
 
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:  # noqa: N803 - as above
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Inverse:
     """Return the inverse, and the number of a pivot that is 0; errors as `solve_ex`."""
     found, pivots = elimination.inverted(A)
     return Inverse(found, _info("inv_ex", pivots == 0, check_errors))
@@ -331,14 +313,14 @@ class LUFactorEx(NamedTuple):
     info: Tensor
 
 
-def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:  # noqa: N803 - as above
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:
     """Return `lu_factor`, and the number of a pivot that is 0; errors as `solve_ex` and `lu_factor`."""
     found = lu_factor(A, pivot=pivot)
     zero = found.LU.detach().diagonal(0, -2, -1) == 0
     return LUFactorEx(*found, _info("lu_factor_ex", zero, check_errors))
 
 
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Root:  # noqa: N803 - as above
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Root:
     """Return the factor of `cholesky`, and the order of the first minor that is not positive.
 
     Raises `LinAlgError` for such a matrix with `check_errors` alone; else the factor has NaN.
@@ -348,7 +330,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     return Root(root, _info("cholesky_ex", ~good, check_errors))
 
 
-def cond(A: Tensor, p: Any = None) -> Tensor:  # noqa: N803 - as above
+def cond(A: Tensor, p: Any = None) -> Tensor:
     """Return the condition numbers of matrices: the greatest by the least singular value, or of a norm `p`.
 
     Other norms than None, 2 and -2 need square matrices, and are infinite for singular ones.
@@ -361,7 +343,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:  # noqa: N803 - as above
     return found.isnan().where(math.inf, found)
 
 
-def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803 - as above
+def matrix_exp(A: Tensor) -> Tensor:
     """Return the exponentials of square matrices: a Taylor sum of A / 2 ** k, squared k times.
 
     k is 5 for norms up to 8; greater norms are read to find it. 16-bit floats are computed in float32.
@@ -381,7 +363,7 @@ def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803 - as above
     return found
 
 
-def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 - as above
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """Return the first n columns of the product of the reflections I - tau * v @ v.T, v the columns of A."""
     m, n = A.shape[-2:]
     found = Tensor.eye(m, n, dtype=A.dtype, device=A.device).expand(*A.shape[:-2], m, n)
@@ -392,20 +374,20 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 - as ab
     return found
 
 
-def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 - as above
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """Return the inverse of A, a map of its last axes to its first `ind`; both have equally many elements."""
     first, last = A.shape[:ind], A.shape[ind:]
     return inv(A.reshape(math.prod(first), -1)).reshape(*last, *first)
 
 
-def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:  # noqa: N803 - as above
+def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """Return X with B the sum of A * X over the axes of X; `dims` of A are first moved to the end."""
     moved = A if dims is None else A.movedim(tuple(dims), tuple(range(-len(dims), 0)))
     shape = moved.shape[B.ndim :]
     return solve(moved.reshape(-1, math.prod(shape)), B.reshape(-1)).reshape(shape)
 
 
-def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803 - as above
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Return the powers 0 to N - 1 of each element along a new last axis; N None: the last axis's length.
 
     Powers of integers and bools are int64.

@@ -138,7 +138,3 @@ def test_einsum_takes_its_operands_as_one_list():
 )
 def test_normalize_by_any_norm(p: float, want: list[float]):
     np.testing.assert_allclose(Tensor([[3.0, 0.0, 4.0]]).normalize(p=p).numpy(), [want], rtol=1e-6)
-
-
-def test_logsumexp_of_integers():
-    assert Tensor([0, 1, 2, 3]).logsumexp().item() == pytest.approx(3.4401896)

@@ -56,10 +56,6 @@ def test_argument_aliases_are_equivalent(name: str):
     assert other(x).tolist() == own(x).tolist()
 
 
-def test_sizes_have_their_other_name():
-    assert Tensor(X).size(dim=-1) == 4
-
-
 def test_two_names_of_one_argument_are_refused():
     with pytest.raises(UsageError, match="sum: saw axis= and dim=, two names of one argument"):
         Tensor(X).sum(axis=0, dim=1)

@@ -56,7 +56,3 @@ def test_means_of_integers_in_windows_are_cut_off():
     assert F.avg_pool1d(x, 2, padding=1, ceil_mode=True, count_include_pad=False).tolist() == [[-1, -3, 6]]
     assert F.avg_pool2d(x.reshape(1, 1, 5), (1, 2), divisor_override=3).tolist() == [[[-1, 0]]]
     assert F.avg_pool1d(x, 3, 1).dtype.name == "int64"
-
-
-def test_whole_numbers_are_between_ends_without_their_fractions():
-    assert Tensor.linspace(4.3, 1, 5, dtype="int64").tolist() == [4, 3, 2, 1, 1]

@@ -71,10 +71,6 @@ def test_every_dtype_is_written_and_read(dtype: object):
     assert Tensor([0, 1, 1], dtype=dtype)[:2].numpy().tolist() == [0, 1]  # type: ignore[arg-type]
 
 
-def test_bfloat16_is_rounded_to_nearest_even():
-    assert Tensor([1.00390625, 3.14159], dtype=dtypes.bfloat16).tolist() == [1.0, 3.140625]
-
-
 def test_constants():
     assert Tensor.zeros(2, 3).numpy().tolist() == [[0, 0, 0], [0, 0, 0]]
     assert Tensor.ones((2,), dtype=dtypes.int8).dtype is dtypes.int8

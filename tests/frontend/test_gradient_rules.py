@@ -316,11 +316,6 @@ def test_backward_of_a_realized_tensor_is_refused():
         (Tensor([1.0]) * 2).sum().backward()
 
 
-def test_integers_have_no_gradient():
-    with pytest.raises(UsageError, match="int64"):
-        Tensor([1], requires_grad=True)
-
-
 def test_a_known_backward_is_a_lookup():
     from frontend.evaluation.expr import TABLE
 

@@ -28,7 +28,7 @@ RECORDED = {case.method for case in CASES}
 ABOUT = """
     shape dtype device ndim is_realized numel nbytes size is_floating_point __len__ __repr__ __hash__ __init__
     realize data numpy tolist item __iter__ __contains__ __bool__ __float__ __int__ __array__
-    operand parameter manual_seed allclose train no_grad __index__ __format__ __pos__
+    operand parameter manual_seed allclose train no_grad __index__ __format__ __pos__ __reversed__
     requires_grad requires_grad_ retain_grad grad gradient backward detach __copy__ __deepcopy__ __reduce__
     is_cpu is_cuda is_leaf tobytes __dir__ register_hook register_post_accumulate_grad_hook grad_fn
 """

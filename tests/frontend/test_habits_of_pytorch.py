@@ -294,8 +294,6 @@ def test_layers_take_the_further_arguments_of_pytorch():
     assert nn.Conv2d(1, 2, 1, bias=0).bias is None  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="Linear, bias: wanted True or False, saw 2"):
         nn.Linear(2, 3, 2)  # type: ignore[arg-type]
-    with pytest.raises(NotImplementedError, match="antialias is not supported\nhint: mode='area'"):
-        F.interpolate(x, 3, mode="bilinear", antialias=True)
 
 
 def test_rows_of_a_table_are_limited_in_place_and_their_gradients_shared():
@@ -326,11 +324,6 @@ def test_tensors_are_printed_as_set():
     finally:
         frontend.set_printoptions(profile="default")
     assert str(t) == "tensor([1.2346, 2.0000, 3.5000, 4.2500])"
-
-
-def test_shapes_that_do_not_fit_are_a_runtime_error():
-    with pytest.raises(RuntimeError, match=r"matmul of \(2, 3\) with \(2, 3\)"):
-        Tensor.ones(2, 3) @ Tensor.ones(2, 3)
 
 
 def test_probabilities_of_a_normal_distribution_up_to_a_number():

@@ -128,7 +128,3 @@ def test_buffers_and_parameters_are_marked():
     assert list(layer.state_dict()) == ["scale", "shift", "inner.1.0"]
     with pytest.raises(UsageError, match=r"inner\.7"):
         layer.get_submodule("inner.7")
-
-
-def test_the_gated_half_of_an_empty_axis_is_empty():
-    assert nn.GLU()(Tensor.zeros(2, 0)).shape == (2, 0)

@@ -13,13 +13,6 @@ from frontend.nn.utils import parametrize
 from hcq.errors import UsageError
 
 
-def test_norms_take_one_sample_in_evaluation_several_values_and_no_rows():
-    assert nn.BatchNorm1d(3).eval()(torch.zeros(1, 3)).tolist() == [[0.0] * 3]
-    assert nn.GroupNorm(1, 3)(torch.zeros(1, 3)).tolist() == [[0.0] * 3]
-    assert nn.GroupNorm(1, 3)(torch.zeros(0, 3)).shape == (0, 3)
-    assert nn.BatchNorm2d(3)(torch.zeros(1, 3, 1, 2)).shape == (1, 3, 1, 2)
-
-
 def test_a_frozen_weight_stays_frozen_when_it_is_parametrized():
     class Half(nn.Module):
         def forward(self, weight: Any) -> Any:

@@ -315,12 +315,6 @@ def test_a_refused_mode_leaves_the_mode():
     assert Tensor.training is before
 
 
-def test_attention_without_depth_is_refused():
-    for x in (Tensor(1.0), Tensor.zeros(2, 0)):
-        with pytest.raises(UsageError, match="scaled_dot_product_attention"):
-            x.scaled_dot_product_attention(Tensor.zeros(2, 2), Tensor.zeros(2, 2))
-
-
 def test_flags_of_numpy_are_flags():
     assert nn.Linear(2, 2, bias=np.False_).bias is None
     assert Tensor([1.0]).requires_grad_(np.True_).requires_grad is True

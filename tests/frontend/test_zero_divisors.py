@@ -47,7 +47,3 @@ def test_a_divisor_of_the_device_raises_under_validation(call: Callable[[Any, An
 def test_floats_divide_by_zero():
     assert (Tensor([1.0, -1.0]) // 0).tolist() == [float("inf"), float("-inf")]
     assert (Tensor([0.0]) % 0).isnan().item()
-
-
-def test_an_empty_tensor_divided_by_zero_is_empty():
-    assert (Tensor.zeros(0, dtype="int32") // 0).shape == (0,)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tools.walls.source import Module
 
 BASES: Final = {
-    **dict.fromkeys(("UsageTypeError", "UsageIndexError", "UsageZeroDivisionError"), "UsageError"),
+    **dict.fromkeys([f"Usage{n}Error" for n in ("Type", "Index", "Name", "ZeroDivision")], "UsageError"),
     "OutOfMemoryError": "DriverError",
 }
 """Class -> the base class that may stand for it."""
