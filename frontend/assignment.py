@@ -30,7 +30,8 @@ from frontend.evaluation.printing import described
 from frontend.evaluation.realize import PENDING
 from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import Home, home_of
-from frontend.evaluation.trace import PLAIN, become
+from frontend.evaluation.trace import become
+from frontend.evaluation.varying import PLAIN
 from frontend.evaluation.views import alias_of, beside, derived, leave, link_of, others, owns, written
 from frontend.ops import movement
 from frontend.ops.casts import cast as converted

@@ -35,7 +35,7 @@ from frontend.evaluation.expr import PARAM, leaf_expr
 from frontend.evaluation.history import readable
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import realize_many, realize_one
-from frontend.evaluation.storage import Leaf, nested, pack, read, to_numpy, unpack
+from frontend.evaluation.storage import Leaf, in_memory, nested, read, to_numpy, unpack
 from frontend.evaluation.trace import same
 from frontend.evaluation.views import detach, is_alias, leave, owns
 from frontend.exchange import Exchange
@@ -146,15 +146,15 @@ class Tensor(Methods, Exchange):
             return self.__class__(value, device=self.expr.device)
         raise UsageTypeError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
 
-    def parameter(self, value: float) -> Tensor:
+    def parameter(self, value: float, dtype: DType | None = None) -> Tensor:
         """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel.
 
-        Raises as `number_dtype`, and `UsageError` for a number that the dtype cannot hold.
+        `dtype` None: the one beside this tensor. Raises as `number_dtype`, and `UsageError` for a number that
+        the dtype cannot hold.
         """
-        dtype = checks.number_dtype(value, self.expr.dtype)
+        dtype = dtype or checks.number_dtype(value, self.expr.dtype)
         opened = Device[self.expr.device]
-        leaf = Leaf(opened.write_small(pack([value], dtype).ljust(16, b"\0")))
-        return self.of_part((leaf_expr((), dtype, opened.name), (leaf,)))
+        return self.of_part((leaf_expr((), dtype, opened.name), (in_memory(opened, value, dtype),)))
 
     @property
     def shape(self) -> checks.Size:

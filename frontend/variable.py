@@ -29,7 +29,7 @@ from frontend.device import Device
 from frontend.evaluation.base import T
 from frontend.evaluation.expr import Part, leaf_expr
 from frontend.evaluation.plan import refuse
-from frontend.evaluation.storage import Leaf, pack
+from frontend.evaluation.storage import in_memory
 from frontend.evaluation.trace import make
 from frontend.ops.elementwise import add, mul
 from hcq.errors import UsageError
@@ -121,8 +121,7 @@ class Variable:
             "hint: bind it outside, and pass it as an argument"
         )
         opened = Device[Device.DEFAULT if device is None else device]
-        leaf = Leaf(opened.write_small(pack([number], dtypes.int32).ljust(16, b"\0")))
-        leaf.known = number, number
+        leaf = in_memory(opened, number, dtypes.int32)
         return Bound(self, (leaf_expr((), dtypes.int32, opened.name), (leaf,)))
 
 

@@ -86,6 +86,7 @@ class MeshLaunch:
     limits = None
     """None: each device's plan has its own."""
     check = None
+    numbers = ()
     partial = True
     """The memory of its outputs is `Mesh.alloc_partial`: made by the launch."""
 
@@ -267,5 +268,5 @@ def _launch(mesh: MeshMembers, device: int, wanted: list[Any]) -> DeviceLaunch |
         key += (e, where, -1 if home < 0 else index.setdefault(home, len(index)))
         if home < 0:
             makes.append((n, number))
-    plan = plan_of(tuple(key), mesh.devices[device])
+    plan = plan_of(tuple(key), mesh.devices[device], fixed=True)
     return DeviceLaunch(device, plan, tuple(index), tuple(makes))

@@ -179,7 +179,7 @@ class TensorBase(metaclass=_Listed):
         """Return a value as the other operand of this tensor: a tensor on its device, or a Python number."""
 
     @abstractmethod
-    def parameter(self, value: float) -> Self:
+    def parameter(self, value: float, dtype: DType | None = None) -> Self:
         """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel."""
 
     @abstractmethod

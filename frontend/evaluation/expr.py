@@ -73,7 +73,7 @@ class TensorExpr:
 
     __slots__ = (
         "__weakref__", "arg", "device", "dtype", "leaf", "limited", "maps", "n", "op", "params", "run",
-        "shape", "src",
+        "shape", "skeleton", "src",
     )  # fmt: skip
 
     op: str
@@ -91,6 +91,8 @@ class TensorExpr:
     """The leaf expression of the result's shape, dtype and device."""
     limited: bool
     """Whether it contains a LIMIT."""
+    skeleton: int | None
+    """See `varying.skeleton`; None until it is computed."""
     run: Callable[[Leaves], Leaves] | None
     """The prebuilt launch, from the leaves to a tuple of the new leaf; None until it is built."""
 
@@ -121,6 +123,7 @@ def leaf_expr(shape: Shape, dtype: DType, device: str) -> TensorExpr:
         if found is None:
             e = found = _new(TensorExpr)
             e.op, e.src, e.maps, e.arg, e.n, e.run = PARAM, (), (), None, 1, None
+            e.skeleton = None
             e.shape, e.dtype, e.device = shape, dtype, device
             e.leaf = e
             e.params = (e,)
@@ -155,6 +158,7 @@ def _birth(  # noqa: PLR0917 - positional: all of them, twice
         TABLE.clear()
     e = _new(TensorExpr)
     e.op, e.src, e.maps, e.arg, e.n, e.run = op, src, maps, arg, len(params), None
+    e.skeleton = None
     e.shape, e.dtype, e.device, e.params = shape, dtype, device, params
     e.leaf = leaf_expr(shape, dtype, device)
     e.limited = op is LIMIT

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,7 +28,8 @@ from frontend.device import Device, TensorDevice
 from frontend.evaluation.expr import PARAM, STOP, Leaves, TensorExpr, uops
 from frontend.evaluation.launch import KernelLaunch, assemble
 from frontend.evaluation.limits import Checks, limits_of
-from frontend.evaluation.storage import Leaf
+from frontend.evaluation.storage import Leaf, in_memory
+from frontend.evaluation.varying import CONSTANT_LIMIT, general
 from frontend.stats import stats
 from hcq.config import config
 from hcq.errors import UsageError
@@ -99,6 +101,8 @@ class LaunchPlan:
     """Limits of indices and divisors, checked under validation; None: there are none."""
     partial: bool = False
     """Whether outputs may keep elements that no kernel wrote; see `KernelLaunch.partial`."""
+    numbers: tuple[Leaf, ...] = ()
+    """Leaves of numbers that vary, which follow the joint leaves: see `frontend.evaluation.varying`."""
     check: Check | None = None
     """The comparison of the first launch under `HCQ_CHECK=1`; None: done, or not wanted."""
 
@@ -204,22 +208,40 @@ class Plans:
 PLANS: Final = Plans()
 
 
-def plan_of(key: tuple[Any, ...], device: TensorDevice) -> LaunchPlan:
+def plan_of(key: tuple[Any, ...], device: TensorDevice, *, fixed: bool = False) -> LaunchPlan:
     """Return the joint plan of a key, which has three items for each output, one after the other.
 
     They are the expression, the numbers of its leaves among the joint leaves, and the number of the leaf into
-    which the output is stored, or -1 for new memory. On a mesh it is a
+    which the output is stored, or -1 for new memory. A `fixed` plan has no `numbers`. On a mesh it is a
     `frontend.distributed.plans.MeshLaunch`. Raises as `build`.
     """
     if device.devices:
         return cast("LaunchPlan", cast("Any", device).launch_of(key))
-    plan = _MANY.get(key)
+    name = (fixed, *key) if fixed else key
+    plan = _MANY.get(name)
     if plan is None:
         parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
-        settings = config()
-        plan = _MANY[key] = build(parts, key[2::3], device, settings)
-        PLANS.add(key, plan, _forget_many, settings.plan_bytes)
+        homes, settings = key[2::3], config()
+        found = None if fixed or stats.plans < CONSTANT_LIMIT else _varied(parts, homes, device)
+        if found is None:
+            plan = build(parts, homes, device, settings)
+        else:
+            rows = [(*part, home) for part, home in zip(found[0], homes, strict=True)]
+            plan = replace(plan_of(tuple(chain(*rows)), device), numbers=found[1])
+        _MANY[name] = plan
+        PLANS.add(name, plan, _forget_many, settings.plan_bytes)
     return plan
+
+
+def _varied(
+    parts: Sequence[Part], homes: tuple[int, ...], device: TensorDevice
+) -> tuple[list[Part], tuple[Leaf, ...]] | None:
+    """Return expressions whose numbers vary with the numbers as additional leaves, and these; else None."""
+    if CAPTURE.now is not None or any(e.limited for e, _ in parts):
+        return None
+    n = 1 + max([*homes, *[i for _, leaves in parts for i in leaves], -1])
+    found = general(homes, parts, n, moving=True, ruled=False)
+    return found and (found[0], tuple([in_memory(device, *value) for value in found[1]]))
 
 
 def _forget_many(key: tuple[Any, ...]) -> None:
@@ -355,12 +377,22 @@ def build_run(e: TensorExpr) -> Callable[[Leaves], Leaves]:
         e.run = _same_memory
         return e.run
     settings = config()
+    found = None if stats.plans < CONSTANT_LIMIT else _varied([(e, tuple(range(e.n)))], (-1,), device)
+    if found is not None:
+        [(expr, order)], numbers = found
+        e.run = partial(_run_general, expr, order, numbers)
+        return e.run
     plan = build([(e, tuple(range(e.n)))], (-1,), device, settings)
     run = e.run = _runner(plan, e.n, prod(e.shape) * e.dtype.itemsize or 1)
     if plan.limits is not None:
         run = e.run = partial(_checked, plan, run)
     PLANS.add(e, plan, _forget_run, settings.plan_bytes)
     return run
+
+
+def _run_general(e: TensorExpr, order: tuple[int, ...], numbers: tuple[Leaf, ...], leaves: Leaves) -> Leaves:
+    every = leaves + numbers
+    return (e.run or build_run(e))(tuple([every[i] for i in order]))
 
 
 def _forget_run(e: TensorExpr) -> None:

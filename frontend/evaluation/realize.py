@@ -169,6 +169,7 @@ def _realize_group(group: list[TensorBase], device: TensorDevice) -> None:
     if plan.limits is not None:
         verify(plan, tuple(index))
     memory = [owner.buffer for owner in index]
+    memory += [leaf.buffer for leaf in plan.numbers]
     index.clear()  # a leaf referenced here would count as an alias of the old contents
     _launch(plan, group, memory)
 

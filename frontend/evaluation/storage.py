@@ -271,6 +271,13 @@ def dtype_of(numbers: list[Any]) -> DType:
     return dtypes.int64
 
 
+def in_memory(device: TensorDevice, value: float, dtype: DType) -> Leaf:
+    """Return a number in new memory. Raises as `pack` and `hcq.Device.alloc`."""
+    leaf = Leaf(device.write_small(pack([value], dtype).ljust(16, b"\0")))
+    leaf.known = (int(value), int(value)) if dtype.is_int else None
+    return leaf
+
+
 def pack(numbers: list[Any], dtype: DType) -> bytes:
     """Return Python numbers as packed little-endian elements, truncated for integer dtypes.
 

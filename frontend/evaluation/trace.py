@@ -28,23 +28,21 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
-from compiler.dtype import dtypes
+from compiler.dtype import DType, dtypes
 from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
 from frontend.arguments.conversion import fitted
+from frontend.device import Device
 from frontend.evaluation.base import EPOCH, LOWERED, THREAD, T, TensorBase
 from frontend.evaluation.expr import PARAM, RULED, STOP, TABLE, Leaves, Part, TensorExpr, join, merge
+from frontend.evaluation.varying import CONSTANT_LIMIT, PLAIN, general, has_numbers
 from hcq.errors import UsageError
 
 P = ParamSpec("P")
 Fn = TypeVar("Fn", bound="Callable[..., Any]")
 _new = object.__new__
 
-CONSTANT_LIMIT: Final = 4
-"""The most numbers for one operator and expression that become part of the structure."""
 SIZED: Final = frozenset({"expand", "reshape", "shrink"})
 """Methods of one tensor that accept bound variables as sizes."""
-PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
-"""Numbers that always become part of the structure."""
 
 
 def make(like: T, part: Part) -> T:
@@ -129,16 +127,62 @@ def _static(value: Any) -> Any:
     return value
 
 
-def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[TensorExpr, Leaves]:
-    """Return a traced result over the real leaves, and store it under `key`."""
+def _finish(
+    result: TensorBase, leaves: Leaves, key: Any, like: Any = None, call: tuple[Any, ...] = ()
+) -> tuple[TensorExpr, Leaves]:
+    """Return a traced result over the real leaves, and store it under `key`.
+
+    `call` has the function and the arguments of a call whose numbers may vary, `like` one of its tensors.
+    """
     order = result.leaves
+    if call and not THREAD.depth and (found := _varied(like, call, result, leaves, key)) is not None:
+        return found
     if order == tuple(range(len(leaves))):
         if key is not None:
             TABLE[key] = result.expr
         return result.expr, leaves
     if key is not None and all(i.__class__ is int for i in order):
         TABLE[key] = (result.expr, order)
-    return result.expr, tuple([leaves[i] if i.__class__ is int else i for i in order])
+    return result.expr, _ordered(order, leaves)
+
+
+def _ordered(order: Leaves, leaves: Leaves) -> Leaves:
+    return tuple([leaves[i] if i.__class__ is int else i for i in order])
+
+
+def _varied(
+    like: Any, call: tuple[Any, ...], result: TensorBase, leaves: Leaves, key: Any
+) -> tuple[TensorExpr, Leaves] | None:
+    """Return a traced result with its numbers in memory, if the numbers of such calls vary; else None."""
+    raw, args, names = call
+    given = (*args, *names.values())
+    known = all(i.__class__ is int for i in result.leaves)
+    if not (known and has_numbers(tuple([a for a in given if not isinstance(a, TensorBase)]))):
+        return None
+    every: Any = [like, *[a for a in given if isinstance(a, TensorBase)]]
+    wanted = not THREAD.cut and any(a.requires_grad for a in every)
+    moving = not wanted and not Device[like.expr.device].devices  # a mesh has no rule for moving places
+    found = general(raw, [(result.expr, result.leaves)], len(leaves), moving=moving, ruled=True)
+    if found is None:
+        return None
+    [(expr, order)], values = found
+    TABLE[_again, key] = expr, order, values
+    return _with_numbers(like, expr, order, leaves, values)
+
+
+def _with_numbers(
+    like: Any, expr: TensorExpr, order: Leaves, leaves: Leaves, values: list[tuple[float, DType]]
+) -> tuple[TensorExpr, Leaves]:
+    return expr, _ordered(order, leaves + tuple([like.parameter(*value).leaves[0] for value in values]))
+
+
+def _again(like: Any, key: Any, leaves: Leaves) -> tuple[TensorExpr, Leaves] | None:
+    """Return the result of a call that `_varied` traced before, with its numbers in new memory; else None."""
+    try:
+        found = TABLE.get((_again, key))
+    except TypeError:  # an argument is not hashable
+        return None
+    return None if found is None else _with_numbers(like, found[0], found[1], leaves, found[2])
 
 
 def _is_wanted(x: TensorBase) -> bool:
@@ -204,8 +248,11 @@ def method(
             given = fitted(raw, (x, *args), names)
             if given is not None:
                 return call(*given[0], **given[1])
-            y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
-            expr, leaves = _finish(y, leaves, key)
+            again = None if THREAD.depth else _again(x, key, leaves)
+            if again is None:
+                y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
+                again = _finish(y, leaves, key, x, (raw, args, names))
+            expr, leaves = again
         elif found.__class__ is TensorExpr:
             expr = found
         else:
@@ -385,7 +432,8 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
             given = fitted(declared, args, names)
             if given is not None:
                 return call(*given[0], **given[1])
-            expr, leaves = _trace(raw, args, names, leaves, name)
+            again = None if THREAD.depth else _again(first, name, leaves)
+            expr, leaves = again or _trace(raw, args, names, leaves, name)
         elif found.__class__ is TensorExpr:
             expr = found
         else:
@@ -429,4 +477,4 @@ def _trace(
     result = traced(raw, *[abstracted(a) for a in args], **names)
     if not isinstance(result, cls):
         raise UsageError(f"{raw.__name__} must return one tensor, it returned {result!r}")
-    return _finish(cast("TensorBase", result), leaves, key)
+    return _finish(cast("TensorBase", result), leaves, key, args[0], (raw, args, names))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -217,15 +217,14 @@ def _check(mask: TensorBase, shape: Shape, axis: int) -> None:
 writing = later("frontend.ops.writing")  # it imports this module
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """The part of one axis that an entry of a key selects: `count` indices begin, begin + step, ...
 
     `step` may be negative. `drop` removes the axis: the entry was one whole number.
     """
 
     begin: int
-    count: int
+    count: int  # type: ignore[assignment]  # not the method of a tuple
     step: int
     drop: bool
 
