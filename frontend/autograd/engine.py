@@ -157,6 +157,7 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
     found: list[T | None] = [None] * len(targets)
     waiting: dict[Any, T] = {}
     outputs: dict[Any, Any] = {}
+    within: dict[Node, list[Node]] = {}
     leading = _leading(moved, targets)
     roots: list[tuple[Any, Any, list[Node] | None]] = [(self, seed, None)]
     while True:
@@ -166,6 +167,7 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
             parts = [*[(leaf.origin.there, (leaf,)) for leaf in here], *marks]
             new = _of_versions(root, [*targets, *[make(root, part) for part in parts]], start, marks)
             found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
+            within.update(dict.fromkeys(marks, marks))
             each = dict(zip([*here, *marks], new[len(targets) :], strict=True))
             for place, g in each.items():
                 if place.__class__ is Leaf and g is not None and place.origin.spent:
@@ -180,7 +182,8 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
                     waiting[place] = total
         if first := hooks.ready(waiting) if MARKED[0] else []:
             grads = {node: waiting.pop(node) for node in first}
-            roots = [(t, g, marks) for t, g in hooks.called(grads, outputs, targets, leading, self)]
+            known = within[first[0]]  # of a graph that it is in: those of what was given to its call, too
+            roots = [(t, g, known) for t, g in hooks.called(grads, outputs, targets, leading, self)]
         elif waiting:
             youngest = max([w for w in waiting if w.__class__ is Leaf], key=lambda leaf: leaf.origin.number)
             o = youngest.origin

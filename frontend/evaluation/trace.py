@@ -35,12 +35,14 @@ from frontend.device import Device
 from frontend.evaluation.base import EPOCH, LOWERED, THREAD, T, TensorBase
 from frontend.evaluation.expr import PARAM, RULED, STOP, TABLE, Leaves, Part, TensorExpr, join, merge
 from frontend.evaluation.varying import CONSTANT_LIMIT, PLAIN, general, has_numbers
+from frontend.later import later
 from hcq.errors import UsageError
 
 P = ParamSpec("P")
 Fn = TypeVar("Fn", bound="Callable[..., Any]")
 _new = object.__new__
 
+history = later("frontend.evaluation.history")  # it imports this module
 SIZED: Final = frozenset({"expand", "reshape", "shrink"})
 """Methods of one tensor that accept bound variables as sizes."""
 
@@ -159,10 +161,11 @@ def _varied(
     known = all(i.__class__ is int for i in result.leaves)
     if not (known and has_numbers(tuple([a for a in given if not isinstance(a, TensorBase)]))):
         return None
-    every: Any = [like, *[a for a in given if isinstance(a, TensorBase)]]
-    wanted = not THREAD.cut and any(a.requires_grad for a in every)
+    every = [like, *[a for a in given if isinstance(a, TensorBase)]]
+    wanted = not THREAD.cut and any(map(history.has_history, every))
     moving = not wanted and not Device[like.expr.device].devices  # a mesh has no rule for moving places
-    found = general(raw, [(result.expr, result.leaves)], len(leaves), moving=moving, ruled=True)
+    site = (raw, *[a.expr for a in every])  # their own nodes stay, as gradients find them by identity
+    found = general(site, [(result.expr, result.leaves)], len(leaves), moving=moving, ruled=True)
     if found is None:
         return None
     [(expr, order)], values = found

@@ -145,3 +145,16 @@ def test_a_result_that_was_read_and_the_unused_one_have_no_gradient(k: int, want
     (found[k].sum() * (2 if k == 0 else 1)).backward()
     assert x.grad is not None
     assert x.grad.tolist() == want
+
+
+def test_a_value_read_late_is_reached_through_two_graphs():
+    x = Tensor([1.0, -2.0], requires_grad=True)
+    each = [Doubled.apply(x, 0.5)]
+    for _ in range(4):
+        each.append(Doubled.apply(each[-1], 0.5))
+    product = each[1] * each[4]
+    each[4].tolist()  # the product was computed from what it was before
+    product.tolist()
+    sum([*each, product]).sum().backward()
+    # each call has the gradient 1, twice its slope: five values, and the product by its two factors
+    assert x.grad.tolist() == [5 + 0.25 * 1.0 + 0.03125 * 1.0, 5 - 0.25 * 2.0 - 0.03125 * 2.0]
