@@ -149,10 +149,10 @@ class Tensor(Methods, Exchange):
     def parameter(self, value: float, dtype: DType | None = None) -> Tensor:
         """Return a number as a tensor of shape () in memory, so that other numbers use the same kernel.
 
-        `dtype` None: the one beside this tensor. Raises as `number_dtype`, and `UsageError` for a number that
-        the dtype cannot hold.
+        `dtype` None: the one beside this tensor. Raises as `number_dtype` and `element_type`, and
+        `UsageError` for a number that the dtype cannot hold.
         """
-        dtype = dtype or checks.number_dtype(value, self.expr.dtype)
+        dtype = checks.element_type(dtype) or checks.number_dtype(value, self.expr.dtype)
         opened = Device[self.expr.device]
         return self.of_part((leaf_expr((), dtype, opened.name), (in_memory(opened, value, dtype),)))
 

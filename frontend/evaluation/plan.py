@@ -25,7 +25,7 @@ from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, trim_table
 from frontend.device import Device, TensorDevice
-from frontend.evaluation.expr import PARAM, STOP, Leaves, TensorExpr, uops
+from frontend.evaluation.expr import PARAM, STOP, Leaves, TensorExpr, join, uops
 from frontend.evaluation.launch import KernelLaunch, assemble
 from frontend.evaluation.limits import Checks, limits_of
 from frontend.evaluation.storage import Leaf, in_memory
@@ -241,7 +241,10 @@ def _varied(
         return None
     n = 1 + max([*homes, *[i for _, leaves in parts for i in leaves], -1])
     found = general(homes, parts, n, moving=True, ruled=False)
-    return found and (found[0], tuple([in_memory(device, *value) for value in found[1]]))
+    if found is None:
+        return None
+    new = [join(Ops.CONTIGUOUS, None, part) if aliased(part[0]) else part for part in found[0]]
+    return new, tuple([in_memory(device, *value) for value in found[1]])  # memory that no result shares
 
 
 def _forget_many(key: tuple[Any, ...]) -> None:

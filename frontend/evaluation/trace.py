@@ -166,7 +166,7 @@ def _varied(
     moving = not wanted and not Device[like.expr.device].devices  # a mesh has no rule for moving places
     site = (raw, *[a.expr for a in every])  # their own nodes stay, as gradients find them by identity
     found = general(site, [(result.expr, result.leaves)], len(leaves), moving=moving, ruled=True)
-    if found is None:
+    if found is None or found[0][0][0].op is PARAM:
         return None
     [(expr, order)], values = found
     TABLE[_again, key] = expr, order, values

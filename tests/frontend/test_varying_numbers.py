@@ -3,15 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import frontend as torch
 from frontend import Tensor
-from frontend.evaluation import varying
+from frontend.evaluation import plan, varying
 from frontend.evaluation.expr import TABLE
 from frontend.stats import stats
+from tests.oracles.edges import record
+from tests.oracles.programs import run, wrong
+from tests.oracles.recording import recorded
 
 F = torch.nn.functional
+EDGES, PROGRAMS = recorded("edges.json"), recorded("programs.json")
 ROUNDS = 9
 """More than the numbers that become part of a structure."""
 Case = Callable[[Tensor, int], Tensor]
@@ -62,6 +67,14 @@ CASES: dict[str, Case] = {
 }
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8")
 NARROW = ("a row", "rows", "clamp", "writing a row", "full of integers", "pad", "masked_fill", "tril")
+
+
+@pytest.fixture
+def each_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pass each number and place that differs from an earlier one in memory, without a limit."""
+    monkeypatch.setattr(varying, "CONSTANT_LIMIT", 0)
+    monkeypatch.setattr(plan, "CONSTANT_LIMIT", 0)
+    TABLE.clear()
 
 
 def _values(case: Case, data: Tensor, *, limit: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -149,3 +162,36 @@ def test_a_loop_within_one_launch_keeps_its_places() -> None:
         rows = [x[i] for i in range(40)]
         assert all(len(row.leaves) == 1 for row in rows)
         assert torch.stack(rows).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,)], ids=str)
+@pytest.mark.parametrize("home", [False, True], ids=["new memory", "a store"])
+def test_each_tensor_of_a_number_has_its_own_memory(shape: tuple[int, ...], home: bool) -> None:  # noqa: FBT001 - a case
+    for i in range(ROUNDS + 4):
+        a, b, kept = [torch.full(shape, _c(i)) for _ in range(3)]
+        if home:
+            a, b = torch.zeros(shape).realize().copy_(a), torch.zeros(shape).realize().copy_(b)
+        for t in (a, b, kept):
+            t.realize()
+        a += 1
+        b.mul_(3)
+        each = [a.flatten()[0].item(), b.flatten()[0].item(), kept.flatten()[0].item()]
+        assert each == pytest.approx([_c(i) + 1, _c(i) * 3, _c(i)])
+        c, d = torch.tensor(_c(i), requires_grad=True), torch.tensor(_c(i), requires_grad=True)
+        (c * 2 + d * 3).backward()
+        assert (c.grad.item(), d.grad.item()) == (2, 3)
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("text", EDGES)
+def test_gradients_at_edges_with_each_number_in_memory(text: str, each_in_memory: None) -> None:
+    for got, want in zip(record(torch, text), EDGES[text], strict=True):
+        assert (got is None) == (want is None)
+        if got is not None:
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_pytorch_with_each_number_in_memory(name: str, each_in_memory: None) -> None:
+    assert not wrong(name, run(name, torch, ours=True), PROGRAMS[name])
