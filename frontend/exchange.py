@@ -14,8 +14,9 @@ from frontend.later import AT_ONCE, later
 from hcq.errors import UsageError
 
 if AT_ONCE:
-    from frontend import dlpack, ufuncs
+    from frontend import assignment, dlpack, ufuncs
 else:
+    assignment = later("frontend.assignment")
     dlpack = later("frontend.dlpack")
     ufuncs = later("frontend.ufuncs")
 if TYPE_CHECKING:
@@ -23,6 +24,28 @@ if TYPE_CHECKING:
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 """The versions of the array API standard whose names the namespace has."""
+
+
+class Storage:
+    """The memory of a tensor and its views, as libraries compare and count it."""
+
+    def __init__(self, of: TensorBase, unit: int) -> None:
+        root: Any = next(t for t in (assignment.root_of(of), of) if t is not None)
+        self.device, self._root, self._unit = root.device, root, unit
+
+    def data_ptr(self) -> int:
+        """Return the device address, the same for all views; see `Tensor.data_ptr`."""
+        return int(self._root.data_ptr()) if self.nbytes() else 0
+
+    def nbytes(self) -> int:
+        """Return the bytes."""
+        return int(self._root.nbytes)
+
+    def size(self) -> int:
+        """Return the bytes, of a storage with a dtype the elements."""
+        return self.nbytes() // self._unit
+
+    __len__ = size
 
 
 class Exchange(TensorBase):
@@ -69,6 +92,14 @@ class Exchange(TensorBase):
         return address
 
     const_data_ptr = data_ptr
+
+    def untyped_storage(self) -> Storage:
+        """Return the memory of the tensor, or of the tensor that it is a view of."""
+        return Storage(self, 1)
+
+    def storage(self) -> Storage:
+        """Return `untyped_storage`, whose `size` is the number of elements."""
+        return Storage(self, self.expr.dtype.itemsize)
 
     def __complex__(self) -> complex:
         return complex(self.item())

@@ -80,14 +80,6 @@ DTYPE_NAMES: Final = frozenset(
     | {"half", "float", "double", "char", "short", "int", "long", "byte", "bool"}
 )
 """Dtypes that are names of the module."""
-_FIRST: Final = ("input", "tensors", "condition")
-"""PyTorch's names of a first argument, which is `self` in a method."""
-_DISTANCES: Final = (
-    "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist",
-)  # fmt: skip
-"""PyTorch's ways to compute distances."""
-_OF_TENSORS: Final = frozenset({"bernoulli", "multinomial"})
-"""Names of `_DRAWN` whose results have the dtype of an argument."""
 _DRAWN: Final = frozenset({
     "bernoulli", "multinomial", "normal", "rand", "randint", "randn", "randperm",
 })  # fmt: skip
@@ -98,8 +90,6 @@ _REFLECTED: Final = {
     "true_divide": "__rtruediv__", "floor_divide": "__rfloordiv__",
 }  # fmt: skip
 """Functions that take a number before a tensor -> the operator that computes them."""
-_NUMBER_FIRST: Final = frozenset({"bucketize", "xlogy"})
-"""Further ones: the number becomes a tensor."""
 
 
 def find(name: str) -> Any:
@@ -130,8 +120,9 @@ def _making(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(make)
     def call(*args: Any, out: Tensor | None = None, **names: Any) -> Any:
         if out is not None:
-            names = names if name in _OF_TENSORS else {"dtype": out.dtype, **names}
-            return _into(out, call(*args, **names), name)
+            names = names if name in {"bernoulli", "multinomial"} else {"dtype": out.dtype, **names}
+            found = call(*args, **names)
+            return _into(out, found.cast(out.dtype) if name == "bernoulli" else found, name)
         generator = names.pop("generator", None) if drawn else None
         if generator is None:
             return make(*args, **names)
@@ -150,12 +141,14 @@ def _function(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         if "out" in names:
             return _into(names.pop("out"), call(*args, **names), name)
         if not args:
-            args = tuple([names.pop(first) for first in _FIRST if first in names][:1])
+            args = tuple(
+                [names.pop(first) for first in ("input", "tensors", "condition") if first in names][:1]
+            )
         first: Any = args[0] if args else None
         if not isinstance(first, Tensor):
             if reflected and len(args) == 2 and isinstance(args[1], Tensor):
                 return getattr(args[1], reflected)(first)
-            if name in _NUMBER_FIRST and args[1:] and isinstance(args[1], Tensor):
+            if name in {"bucketize", "xlogy"} and args[1:] and isinstance(args[1], Tensor):
                 return method(Tensor.full((), first, device=args[1].device), *args[1:], **names)
             if not (isinstance(first, (list, tuple)) and all(isinstance(t, Tensor) for t in first)):
                 raise UsageTypeError(
@@ -300,7 +293,7 @@ def result_type(a: Any, b: Any) -> DType:
     """Return the dtype of an operation on two tensors, or on a tensor and a number."""
     first, second = [v.reshape(-1)[:1] if isinstance(v, Tensor) and v.ndim else v for v in (a, b)]
     any_tensor = isinstance(a, Tensor) or isinstance(b, Tensor)
-    return (first + second if any_tensor else Tensor(a) + Tensor(b)).dtype
+    return (first + second if any_tensor else Tensor.full((), a) + Tensor.full((), b)).dtype
 
 
 def promote_types(a: Any, b: Any) -> DType:
@@ -353,15 +346,14 @@ def _each(tensors: Sequence[Any], change: Callable[[Tensor], Tensor]) -> Any:
 
 def hstack(tensors: Sequence[Any]) -> Tensor:
     """Join tensors side by side: vectors along their axis, others along the second."""
-    every = [atleast_1d(t) for t in _listed(tensors)]
-    found: Tensor = Tensor.cat(every, axis=0 if every[0].ndim == 1 else 1)
-    return found
+    every: list[Tensor] = [atleast_1d(t) for t in _listed(tensors)]
+    return Tensor.cat(every, axis=0 if every[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Any]) -> Tensor:
     """Join tensors along the first axis; vectors are rows."""
-    found: Tensor = Tensor.cat([atleast_2d(t) for t in _listed(tensors)], axis=0)
-    return found
+    every: list[Tensor] = [atleast_2d(t) for t in _listed(tensors)]
+    return Tensor.cat(every, axis=0)
 
 
 row_stack = vstack
@@ -369,48 +361,14 @@ row_stack = vstack
 
 def dstack(tensors: Sequence[Any]) -> Tensor:
     """Join tensors along the third axis."""
-    found: Tensor = Tensor.cat([atleast_3d(t) for t in _listed(tensors)], axis=2)
-    return found
+    every: list[Tensor] = [atleast_3d(t) for t in _listed(tensors)]
+    return Tensor.cat(every, axis=2)
 
 
 def column_stack(tensors: Sequence[Any]) -> Tensor:
     """Join tensors along the second axis; vectors are columns."""
     every = [t.reshape(-1, 1) if t.ndim < 2 else t for t in _listed(tensors)]
     return Tensor.cat(every, axis=1)
-
-
-def block_diag(*tensors: Any) -> Tensor:
-    """Return a matrix with matrices along its diagonal, zeros elsewhere; vectors are rows."""
-    blocks = [atleast_2d(t) for t in _listed(tensors)]
-    width, rows, at = sum(b.shape[1] for b in blocks), [], 0
-    for b in blocks:
-        rows.append(b.pad((at, width - at - b.shape[1])))
-        at += b.shape[1]
-    found: Tensor = Tensor.cat(rows, axis=0)
-    return found
-
-
-def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """Return every combination of elements of vectors, one a row; one vector is returned as it is."""
-    if len(tensors) == 1:
-        return tensors[0]
-    return Tensor.stack([t.flatten() for t in Tensor.meshgrid(*tensors)], axis=-1)
-
-
-def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
-    """Return the distances (..., m, n) in the norm `p` of rows of `a` (..., m, k) and `b` (..., n, k).
-
-    All of PyTorch's modes give what "donot_use_mm_for_euclid_dist" gives there; `UsageError` for another.
-    """
-    if compute_mode is not None and str(compute_mode) not in _DISTANCES:
-        raise UsageError(f"cdist, compute_mode: wanted {', '.join(_DISTANCES)}, saw {compute_mode!r}")
-    return distance(a.unsqueeze(-2) - b.unsqueeze(-3), p)
-
-
-def distance(x: Tensor, p: float) -> Tensor:
-    """Return the norm of differences along the last axis; no gradient flows where the 2-norm is 0."""
-    found = x.norm(p, axis=-1) if p else (x != 0).where(x.isnan().where(x, 1.0), 0.0).sum(-1)
-    return (found != 0).where(found, 0.0) if p == 2 else found
 
 
 def logspace(
@@ -446,24 +404,6 @@ def triu_indices(
     return Tensor([[p[k] for p in every] for k in (0, 1)], dtype=dtype, device=device)
 
 
-def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """Return the integral of `y` along an axis by the trapezoidal rule, at points `x` or `dx` apart."""
-    return trapezoids(y, x, dx, dim).sum(dim)
-
-
-trapz = trapezoid
-
-
-def trapezoids(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
-    """Return the integrals between neighbours along an axis; see `trapezoid`."""
-    n = y.shape[dim]
-    means = (y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)) / 2
-    if x is None:
-        return means * dx
-    steps = x.diff(axis=dim if x.ndim > 1 else 0)
-    return means * (steps if x.ndim > 1 else steps.reshape(-1, *[1] * (y.ndim - 1 - dim % y.ndim)))
-
-
 class Generator(DrawState):
     """A seed that a data loader, `random_split` and the makers of random tensors use; `manual_seed` sets it.
 
@@ -471,8 +411,7 @@ class Generator(DrawState):
     """
 
     def __init__(self, device: str = "cpu") -> None:
-        super().__init__()
-        self.device = device
+        self.device = device_name(Device.named(device))
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -615,12 +554,13 @@ _METHODS: Final = frozenset(
 )
 _STATIC: Final = frozenset(name for row in METHODS if row.kind == "static" for name in row.plain)
 TORCH_FUNCTIONS: Final = frozenset({
-    "bilinear", "hann_window", "hamming_window", "blackman_window", "bartlett_window", "pdist", "rrelu",
-    "can_cast", "chain_matmul", "combinations", "cumulative_trapezoid", "instance_norm",
-    "randint_like", "range", "rsub", "scalar_tensor", "unravel_index", "vander", "get_num_threads",
-    "set_num_threads", "alpha_dropout", "frombuffer", "get_num_interop_threads", "set_num_interop_threads",
-    "get_float32_matmul_precision", "set_float32_matmul_precision", "feature_alpha_dropout", "gradient",
-    "kaiser_window", "polygamma", "are_deterministic_algorithms_enabled", "use_deterministic_algorithms",
+    "alpha_dropout", "are_deterministic_algorithms_enabled", "bartlett_window", "bilinear",
+    "blackman_window", "block_diag", "can_cast", "cartesian_prod", "cdist", "chain_matmul", "combinations",
+    "cumulative_trapezoid", "feature_alpha_dropout", "frombuffer", "get_float32_matmul_precision",
+    "get_num_interop_threads", "get_num_threads", "gradient", "hamming_window", "hann_window",
+    "instance_norm", "kaiser_window", "pdist", "polygamma", "randint_like", "range", "rrelu", "rsub",
+    "scalar_tensor", "set_float32_matmul_precision", "set_num_interop_threads", "set_num_threads",
+    "trapezoid", "trapz", "unravel_index", "use_deterministic_algorithms", "vander",
 })  # fmt: skip
 """Functions of `frontend.torch.functions` that are names of `frontend`."""
 NAMES: Final = frozenset({*HOMES, *TORCH_FUNCTIONS, *CONSTANTS, *OWN, *_METHODS, *DTYPE_NAMES})

@@ -7,6 +7,7 @@ themselves (`frontend.ops.special`). Next: `frontend.functions`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from frontend import functions
@@ -15,6 +16,7 @@ from frontend.arguments.conversion import shown
 from frontend.evaluation.constants import ruled
 from frontend.ops.elementwise import agree
 from frontend.ops.functions import xlogy
+from frontend.ops.special import bessel
 from frontend.tensor import Tensor
 from hcq.errors import UsageTypeError
 
@@ -70,8 +72,39 @@ def xlog1py(x: Any, y: Any) -> Tensor:
     return found
 
 
+def _bessel(name: str, order: int, text: str) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        found = bessel(x.double(), order, scaled=name[-1] == "e")
+        return found.cast(x.dtype if x.dtype.is_float else "float32")
+
+    function.__name__, function.__doc__ = name, f"Return the modified Bessel function of order {order}{text}."
+    return function
+
+
+i0e, i1e, i1 = _bessel("i0e", 0, ", scaled"), _bessel("i1e", 1, ", scaled"), _bessel("i1", 1, "")
+
+
+def erfcx(x: Tensor) -> Tensor:
+    """Return exp(x**2) erfc(x), which does not vanish for great x."""
+    wide = x.double()
+    far, near = wide.maximum(3.0), wide.minimum(3.0)
+    tail = far
+    for n in range(40, 0, -1):  # the continued fraction of erfc
+        tail = far + n / 2 / tail
+    found = (wide > 3).where(1 / (tail * math.sqrt(math.pi)), near.square().exp() * near.erfc())
+    return found.cast(x.dtype if x.dtype.is_float else "float32")
+
+
+def log_ndtr(x: Tensor) -> Tensor:
+    """Return the logarithm of `ndtr`, also where that vanishes."""
+    wide = x.double()
+    low, high = wide.minimum(-1.0) * -math.sqrt(0.5), wide.maximum(-1.0) * math.sqrt(0.5)
+    found = (wide < -1).where((erfcx(low) / 2).log() - low * low, (high.erfc() / -2).log1p())
+    return found.cast(x.dtype if x.dtype.is_float else "float32")
+
+
 globals().update({name: named_at(__name__, name, functions.find(of)) for name, of in RENAMED.items()})
 
 
 def __dir__() -> list[str]:
-    return sorted({*RENAMED, "entr", "ndtr", "ndtri", "xlog1py"})
+    return sorted({*RENAMED, "entr", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "ndtr", "ndtri", "xlog1py"})

@@ -23,10 +23,9 @@ from frontend.nn.containers import ModuleDict, ModuleList, ParameterDict, Parame
 from frontend.nn.convolutions import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from frontend.nn.functions import (
     CELU, ELU, GELU, GLU, SELU, BCELoss, BCEWithLogitsLoss, CosineSimilarity, Flatten, Hardshrink,
-    Hardsigmoid, Hardswish, Hardtanh, HuberLoss, Identity, KLDivLoss, L1Loss, LeakyReLU,
-    LogSigmoid, LogSoftmax, Mish, MSELoss, NLLLoss, PairwiseDistance, ReLU, ReLU6, Sigmoid, SiLU,
-    SmoothL1Loss, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
-    Unflatten,
+    Hardsigmoid, Hardswish, Hardtanh, HuberLoss, Identity, KLDivLoss, L1Loss, LeakyReLU, LogSigmoid,
+    LogSoftmax, Mish, MSELoss, NLLLoss, PairwiseDistance, ReLU, ReLU6, Sigmoid, SiLU, SmoothL1Loss, Softmax,
+    Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold, Unflatten,
 )  # fmt: skip
 from frontend.nn.layers import (
     Bilinear, Dropout, Dropout1d, Dropout2d, Dropout3d, Embedding, EmbeddingBag, Linear, PReLU,
@@ -46,11 +45,10 @@ from frontend.nn.normalisation import (
 from frontend.nn.pools import (
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d,
     AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, ChannelShuffle, CircularPad1d, CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d, ConstantPad2d, ConstantPad3d, Fold, MaxPool1d, MaxPool2d, MaxPool3d, PixelShuffle,
-    PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
-    ReplicationPad3d, Unfold, Upsample, UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d, ZeroPad2d,
-    ZeroPad3d,
+    CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Fold, MaxPool1d, MaxPool2d, MaxPool3d,
+    PixelShuffle, PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d,
+    ReplicationPad2d, ReplicationPad3d, Unfold, Upsample, UpsamplingBilinear2d, UpsamplingNearest2d,
+    ZeroPad1d, ZeroPad2d, ZeroPad3d,
 )  # fmt: skip
 from frontend.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from frontend.optim.clipping import clip_grad_norm_, clip_grad_value_
@@ -79,9 +77,9 @@ __all__ = [
     "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
     "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
     "TransformerEncoderLayer", "TripletMarginLoss", "TripletMarginWithDistanceLoss", "Unflatten", "Unfold",
-    "Upsample", "UpsamplingBilinear2d",
-    "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "amp", "clip_grad_norm_",
-    "clip_grad_value_", "data", "functional", "init", "microscaling", "optim", "schedules", "state", "utils",
+    "Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d", "amp",
+    "clip_grad_norm_", "clip_grad_value_", "data", "functional", "init", "microscaling", "optim", "schedules",
+    "state", "utils",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers know all names

@@ -17,7 +17,7 @@ import math
 from typing import Any, Self, cast
 
 from frontend.arguments.checks import whole
-from frontend.arguments.conversion import number, shown, switch
+from frontend.arguments.conversion import flag, number, shown, switch
 from frontend.arguments.settings import number_within
 from frontend.evaluation.gradient_state import listed
 from frontend.evaluation.modes import exact, lowered, mixed
@@ -316,6 +316,20 @@ class Dropout(Layer):
         return layer_input(self, x).dropout(self.p, in_training(self))
 
 
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Return `dropout` of whole channels of (batch, channels, ...), `inplace` in the input itself.
+
+    Raises `UsageError` below two axes.
+    """
+    if input.ndim < 2:
+        raise UsageError(f"dropout2d: wanted (batch, channels, ...), saw the shape {input.shape}")
+    if not flag(training, "dropout2d, training") or p == 0:
+        return input
+    shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
+    kept = Tensor.ones(shape, dtype=input.dtype, device=input.device).dropout(p, training)
+    return input.copy_(input * kept) if flag(inplace, "dropout2d, inplace") else input * kept
+
+
 class _ChannelDropout(Dropout):
     """In training mode: set each channel to 0 with the probability `p`, divide the others by 1 - p."""
 
@@ -324,13 +338,7 @@ class _ChannelDropout(Dropout):
 
         Raises `UsageError` below two axes.
         """
-        x = layer_input(self, x)
-        if x.ndim < 2:
-            raise UsageError(f"{type(self).__name__} needs at least 2 axes, saw the shape {x.shape}")
-        if not in_training(self):
-            return x
-        shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
-        return x * Tensor.ones(*shape, dtype=x.dtype, device=x.device).dropout(self.p, training=True)
+        return dropout2d(layer_input(self, x), self.p, in_training(self))
 
 
 class Dropout1d(_ChannelDropout):

@@ -37,13 +37,9 @@ PoissonNLLLoss = _loss(
 )  # fmt: skip
 SoftMarginLoss = _loss("SoftMarginLoss", losses.soft_margin_loss)
 TripletMarginWithDistanceLoss = _loss(
-    "TripletMarginWithDistanceLoss",
-    losses.triplet_margin_with_distance_loss,
-    distance_function=None,
-    margin=1.0,
-    swap=False,
-    reduction="mean",
-)
+    "TripletMarginWithDistanceLoss", losses.triplet_margin_with_distance_loss, distance_function=None,
+    margin=1.0, swap=False, reduction="mean",
+)  # fmt: skip
 TripletMarginLoss = _loss(
     "TripletMarginLoss", losses.triplet_margin_loss, margin=1.0, p=2.0, eps=1e-6, swap=False
 )

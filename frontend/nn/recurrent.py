@@ -346,11 +346,8 @@ class LSTM(_Recurrent):
         return y, (h, c)
 
 
-class GRU(_Recurrent):
-    """Layers of GRU cells: `gru(x, h)` returns the outputs and the last h of each layer."""
-
-    gates = 3
-    step = staticmethod(gru_step)
+class _OneStateLayers(_Recurrent):
+    """Base of layers whose state is h alone."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return outputs (time, batch, hidden), and h (layers, batch, hidden). State None: zeros."""
@@ -358,7 +355,14 @@ class GRU(_Recurrent):
         return y, h
 
 
-class RNN(_Recurrent):
+class GRU(_OneStateLayers):
+    """Layers of GRU cells: `gru(x, h)` returns the outputs and the last h of each layer."""
+
+    gates = 3
+    step = staticmethod(gru_step)
+
+
+class RNN(_OneStateLayers):
     """Layers of RNN cells: `rnn(x, h)` returns the outputs and the last h of each layer."""
 
     def __init__(
@@ -379,8 +383,3 @@ class RNN(_Recurrent):
         self.nonlinearity = choice("RNN, nonlinearity", nonlinearity, ("tanh", "relu"))
         self.step = relu_step if nonlinearity == "relu" else tanh_step
         placed(self, device, dtype)
-
-    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return outputs (time, batch, hidden), and h (layers, batch, hidden). State None: zeros."""
-        y, (h,) = self._run(x, None if state is None else (state,))
-        return y, h

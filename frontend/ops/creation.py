@@ -19,7 +19,7 @@ from typing import Any, Final
 from compiler.dtype import DType, dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
-from frontend.arguments.checks import FLOAT, element_type, plain, shape_of, whole
+from frontend.arguments.checks import FLOAT, Size, element_type, plain, shape_of, whole
 from frontend.arguments.conversion import converting, flag, held, number
 from frontend.device import Device
 from frontend.evaluation.base import T
@@ -402,8 +402,8 @@ def new_empty(
 
 
 def new(self: T, *given: Any) -> T:
-    """Return `new_empty` of sizes, or `new_tensor` of a sequence; without both, no elements."""
-    sequence = len(given) == 1 and not isinstance(given[0], int)
+    """Return `new_empty` of sizes or a `Size`, or `new_tensor` of a sequence; without both, no elements."""
+    sequence = len(given) == 1 and not isinstance(given[0], (int, Size))
     return new_tensor(self, given[0]) if sequence else new_empty(self, *(given or (0,)))
 
 

@@ -160,10 +160,12 @@ def flatten(self: T, start: int = 0, end: int = -1) -> T:
 def unflatten(self: T, axis: int, shape: tuple[int, ...]) -> T:
     """Return one axis as several; one size may be -1.
 
-    A view. Raises `UsageError` unless the sizes multiply to that of the axis.
+    A view. Raises `UsageError` unless the sizes multiply to that of the axis, and for no sizes.
     """
     old = self.expr.shape
     a = axis_of(axis, old, "unflatten")
+    if not shape:
+        raise UsageError("unflatten: wanted at least one size, saw none")
     return apply(
         Ops.RESHAPE,
         (*old[:a], *fill_in(sizes((shape,), "unflatten"), old[a : a + 1], "unflatten"), *old[a + 1 :]),

@@ -5,6 +5,8 @@ Sizes and shapes that do not fit raise `UsageError`, arguments of other classes 
 Not here: parts and views (`movement`). Next: `convolutions`, windows.
 """
 
+# ruff: noqa: FBT001, FBT002 - the field's signatures
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -122,9 +124,9 @@ def interpolate(  # noqa: PLR0917 - the field's signature
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
-    align_corners: bool | None = None,  # noqa: FBT001 - the field's signature
-    recompute_scale_factor: bool | None = None,  # noqa: FBT001 - as above
-    antialias: bool = False,  # noqa: FBT001, FBT002 - as above
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> T:
     """Return (batch, channels, *spatial) with other spatial sizes: `size`, or the old ones by a factor.
 
@@ -177,12 +179,7 @@ def interpolate(  # noqa: PLR0917 - the field's signature
 
 @method
 def _resized(  # noqa: PLR0917 - internal
-    self: T,
-    sizes: Shape,
-    factors: tuple[float, ...] | None,
-    mode: str,
-    corners: bool,  # noqa: FBT001 - internal
-    smooth: bool,  # noqa: FBT001 - as above
+    self: T, sizes: Shape, factors: tuple[float, ...] | None, mode: str, corners: bool, smooth: bool
 ) -> T:
     x = widened(self) if mode in _LINEAR else self
     bytes_ = mode in _LINEAR and self.expr.dtype is dtypes.uint8

@@ -252,22 +252,32 @@ def angle(self: T) -> T:
 @method
 def i0(self: T) -> T:
     """Return the modified Bessel function of the first kind of order 0."""
-    wide = _wide(self)
+    return narrowed(bessel(_wide(self), 0), self)
+
+
+def bessel(wide: T, order: int, *, scaled: bool = False) -> T:
+    """Return the modified Bessel function of order 0 or 1, if `scaled` times exp(-|x|), of float64."""
     x = absolute(wide)
     near = lt(x, 20.0)
-    square = where(near, mul(mul(wide, wide), 0.25), 0.0)  # not of x, whose slope at 0 is 0
+    small = where(near, wide, 0.0)
+    square = mul(mul(small, small), 0.25)  # not of x, whose slope at 0 is 0
     low = number_like(x, 1.0)
     for k in range(50, 0, -1):
-        low = add(mul(mul(square, 1 / (k * k)), low), 1.0)
+        low = add(mul(mul(square, 1 / (k * (k + order))), low), 1.0)
+    low = mul(mul(low, small), 0.5) if order else low
     far = where(near, 20.0, x)
     r = div(number_like(x, 0.125), far)
     high = number_like(x, 1.0)
     for k in range(18, 0, -1):
-        high = add(mul(mul(r, (2 * k - 1) ** 2 / k), high), 1.0)
+        high = add(mul(mul(r, ((2 * k - 1) ** 2 - 4 * order) / k), high), 1.0)
+    high = div(high, sqrt(mul(far, 2 * math.pi)))
+    high = where(lt(wide, 0.0), neg(high), high) if order else high
+    if scaled:
+        return where(near, mul(low, exp(neg(absolute(small)))), high)
     half = exp(mul(far, 0.5))  # exp(x) itself overflows before the result does
-    high = mul(mul(half, div(high, sqrt(mul(far, 2 * math.pi)))), half)
-    high = where(lt(x, 1000.0), high, where(isnan(x), x, math.inf))
-    return narrowed(where(near, low, high), self)
+    found = mul(mul(half, high), half)
+    beyond = where(isnan(x), x, where(lt(wide, 0.0), -math.inf, math.inf) if order else math.inf)
+    return where(near, low, where(lt(x, 1000.0), found, beyond))
 
 
 class FloatParts(NamedTuple, Generic[T]):

@@ -75,36 +75,24 @@ def _whole(v: Any) -> Any:
     return v % 1 == 0
 
 
-def greater_than(low: Any) -> Constraint:
-    """Return the numbers above a bound."""
-    return Constraint(f"values greater than {low}", lambda v: v > low)
+def _between(text: str, check: Callable[..., Any], *, is_discrete: bool = False) -> Callable[..., Constraint]:
+    """Return the function of bounds that returns the set of numbers within them."""
+
+    def function(*bounds: Any) -> Constraint:
+        return Constraint(text.format(*bounds), lambda v: check(v, *bounds), is_discrete=is_discrete)
+
+    function.__doc__ = f"Return the {text.format('a bound', 'another one')}."
+    return function
 
 
-def greater_than_eq(low: Any) -> Constraint:
-    """Return the numbers of at least a bound."""
-    return Constraint(f"values of at least {low}", lambda v: v >= low)
-
-
-def less_than(high: Any) -> Constraint:
-    """Return the numbers below a bound."""
-    return Constraint(f"values less than {high}", lambda v: v < high)
-
-
-def interval(low: Any, high: Any) -> Constraint:
-    """Return the numbers from a bound to another one, both included."""
-    return Constraint(f"values in [{low}, {high}]", lambda v: (v >= low) & (v <= high))
-
-
-def half_open_interval(low: Any, high: Any) -> Constraint:
-    """Return the numbers from a bound to below another one."""
-    return Constraint(f"values in [{low}, {high})", lambda v: (v >= low) & (v < high))
-
-
-def integer_interval(low: Any, high: Any) -> Constraint:
-    """Return the whole numbers from a bound to another one, both included."""
-    return Constraint(
-        f"whole numbers in [{low}, {high}]", lambda v: _whole(v) & (v >= low) & (v <= high), is_discrete=True
-    )
+greater_than = _between("values greater than {}", lambda v, low: v > low)
+greater_than_eq = _between("values of at least {}", lambda v, low: v >= low)
+less_than = _between("values less than {}", lambda v, high: v < high)
+interval = _between("values in [{}, {}]", lambda v, low, high: (v >= low) & (v <= high))
+half_open_interval = _between("values in [{}, {})", lambda v, low, high: (v >= low) & (v < high))
+integer_interval = _between(
+    "whole numbers in [{}, {}]", lambda v, low, high: _whole(v) & (v >= low) & (v <= high), is_discrete=True
+)
 
 
 def independent(base: Any, axes: int) -> Constraint:

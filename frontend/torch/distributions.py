@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 from frontend.arguments.conversion import shown
@@ -41,11 +41,22 @@ def inside_unit(probs: Tensor) -> Tensor:
     return probs.clamp(eps, 1 - eps)
 
 
+def _lacking(name: str) -> Callable[..., Any]:
+    """Return a method that raises `NotImplementedError`, for a subclass to define."""
+
+    def method(self: Any, *_given: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no {name}")
+
+    return method
+
+
 class Distribution:
     """The base: `sample` draws (*sample_shape, *batch_shape, *event_shape), without gradients.
 
-    Its means, modes and variances have the shape (*batch_shape, *event_shape). A subclass sets its parameters
-    and then calls this constructor, which checks them by `arg_constraints`.
+    `mean`, `mode` and `variance` have the shape (*batch_shape, *event_shape); through draws of `rsample`
+    gradients flow to the parameters. `log_prob` and `entropy`, in nats, have the shape of the batch; `cdf` is
+    the probability of at most a value, and `icdf` its inverse. A subclass defines what it has of these, sets
+    its parameters and then calls this constructor, which checks them by `arg_constraints`.
     """
 
     has_rsample = False
@@ -116,29 +127,15 @@ class Distribution:
                 setattr(new, name, t.expand((*new.batch_shape, *t.batch_shape[old:])))
         return new
 
-    @property
-    def mean(self) -> Any:
-        """The means."""
-        raise NotImplementedError(f"{type(self).__name__} has no mean")
-
-    @property
-    def mode(self) -> Any:
-        """The most probable values."""
-        raise NotImplementedError(f"{type(self).__name__} has no mode")
-
-    @property
-    def variance(self) -> Any:
-        """The variances."""
-        raise NotImplementedError(f"{type(self).__name__} has no variance")
+    mean, mode, variance = (property(_lacking(n)) for n in ("mean", "mode", "variance"))
+    rsample, log_prob, cdf, icdf, entropy, _values = map(
+        _lacking, ("rsample", "log_prob", "cdf", "icdf", "entropy", "finite support")
+    )
 
     @property
     def stddev(self) -> Any:
         """The standard deviations."""
         return self.variance.sqrt()
-
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Any:
-        """Return numbers through which gradients flow to the parameters; a subclass may define it."""
-        raise NotImplementedError(f"{type(self).__name__} has no rsample")
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Any:
         """Return numbers without gradients."""
@@ -148,37 +145,16 @@ class Distribution:
         """Return n draws."""
         return self.sample((n,))
 
-    def log_prob(self, value: Any) -> Any:
-        """Return the logarithm of the density or of the probability, of the batch's shape."""
-        raise NotImplementedError(f"{type(self).__name__} has no log_prob")
-
-    def cdf(self, value: Any) -> Any:
-        """Return the probability of at most a value."""
-        raise NotImplementedError(f"{type(self).__name__} has no cdf")
-
-    def icdf(self, value: Any) -> Any:
-        """Return the value at a probability."""
-        raise NotImplementedError(f"{type(self).__name__} has no icdf")
-
-    def entropy(self) -> Any:
-        """Return the entropy in nats, of the batch's shape."""
-        raise NotImplementedError(f"{type(self).__name__} has no entropy")
-
     def perplexity(self) -> Any:
         """Return the exponential of the entropy."""
         return self.entropy().exp()
 
     def enumerate_support(self, expand: bool = True) -> Any:
         """Return all values along a new first axis, of the batch's shape, or with `expand=False` of ones."""
-        if not self.has_enumerate_support:
-            raise NotImplementedError(f"{type(self).__name__} has no finite support")
-        values = self._values()
+        values = self._values() if self.has_enumerate_support else Distribution._values(self)
         rest = values.shape[1:]
         values = values.reshape(-1, *(1,) * len(self.batch_shape), *rest)
         return values.expand(-1, *self.batch_shape, *rest) if expand else values
-
-    def _values(self) -> Any:
-        raise NotImplementedError
 
     def _shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
         return *sample_shape, *self.batch_shape, *self.event_shape
@@ -352,10 +328,7 @@ class Multinomial(Categorical):
         """The variances of each count."""
         return self.total_count * self.probs * (1 - self.probs)
 
-    @property
-    def mode(self) -> Any:
-        """Not there, as in PyTorch."""
-        raise NotImplementedError("Multinomial has no mode")
+    mode = Distribution.mode
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Any:
         """Return counts (*sample_shape, *batch, n) without gradients."""

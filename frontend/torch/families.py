@@ -487,7 +487,7 @@ class RelaxedOneHotCategorical(base.OneHotCategorical):
 
     has_rsample, has_enumerate_support, support = True, False, of.simplex
     mean, mode, variance = base.Distribution.mean, base.Distribution.mode, base.Distribution.variance
-    entropy = base.Distribution.entropy
+    entropy, sample = base.Distribution.entropy, base.Distribution.sample
 
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None  # noqa: FBT001 - PyTorch's signature
@@ -504,10 +504,6 @@ class RelaxedOneHotCategorical(base.OneHotCategorical):
         """Return shares (*sample_shape, *batch, n) with gradients to probabilities and temperature."""
         noise = -(-_drawn(self.logits, self._shape(sample_shape)).log()).log()
         return ((self.logits + noise) / self.temperature).softmax(-1)
-
-    def sample(self, sample_shape: Sequence[int] = ()) -> Any:
-        """Return shares without gradients."""
-        return self.rsample(sample_shape).detach()
 
     def _log_prob(self, value: Any) -> Any:
         n, logs = self.event_shape[0], value.log()

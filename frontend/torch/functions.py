@@ -16,9 +16,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from compiler.dtype import DType
+from compiler.dtype import DType, promote
 from frontend.arguments.checks import element_type
-from frontend.functions import distance, trapezoids
+from frontend.functions import atleast_2d
 from frontend.nn import functional as F  # noqa: N812 - the field's name
 from frontend.nn import layers
 from frontend.nn.checks import count
@@ -29,6 +29,58 @@ from hcq.errors import UsageError
 
 _SELU_LEAST: Final = -1.7580993408473766
 """The limit of SELU at minus infinity, -scale * alpha, to which alpha dropout sets elements."""
+_DISTANCES: Final = (
+    "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist",
+)  # fmt: skip
+"""PyTorch's ways to compute distances."""
+
+
+def block_diag(*tensors: Any) -> Tensor:
+    """Return a matrix with matrices along its diagonal, zeros elsewhere; vectors are rows."""
+    blocks: list[Tensor] = [atleast_2d(t) for t in tensors]
+    width, rows, at = sum(b.shape[1] for b in blocks), [], 0
+    for b in blocks:
+        rows.append(b.pad((at, width - at - b.shape[1])))
+        at += b.shape[1]
+    return Tensor.cat(rows, axis=0)
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """Return every combination of elements of vectors, one a row; one vector is returned as it is."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return Tensor.stack([t.flatten() for t in Tensor.meshgrid(*tensors)], axis=-1)
+
+
+def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """Return the distances (..., m, n) in the norm `p` of rows of `a` (..., m, k) and `b` (..., n, k).
+
+    All of PyTorch's modes give what "donot_use_mm_for_euclid_dist" gives there; `UsageError` for another.
+    """
+    if compute_mode is not None and str(compute_mode) not in _DISTANCES:
+        raise UsageError(f"cdist, compute_mode: wanted {', '.join(_DISTANCES)}, saw {compute_mode!r}")
+    return distance(a.unsqueeze(-2) - b.unsqueeze(-3), p)
+
+
+def distance(x: Tensor, p: float) -> Tensor:
+    """Return the norm of differences along the last axis; no gradient flows where the 2-norm is 0."""
+    found = x.norm(p, axis=-1) if p else (x != 0).where(x.isnan().where(x, 1.0), 0.0).sum(-1)
+    return (found != 0).where(found, 0.0) if p == 2 else found
+
+
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
+    """Return the integral of `y` along an axis by the trapezoidal rule, at points `x` or `dx` apart."""
+    return trapezoids(y, x, dx, dim).sum(dim)
+
+
+def trapezoids(y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
+    """Return the integrals between neighbours along an axis; see `trapezoid`."""
+    n = y.shape[dim]
+    means = (y.narrow(dim, 1, n - 1) + y.narrow(dim, 0, n - 1)) / 2
+    if x is None:
+        return means * dx
+    steps = x.diff(axis=dim if x.ndim > 1 else 0)
+    return means * (steps if x.ndim > 1 else steps.reshape(-1, *[1] * (y.ndim - 1 - dim % y.ndim)))
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -72,11 +124,21 @@ def _window(name: str, length: int, periodic: bool, shape: Any, dtype: Any, devi
     return made
 
 
-def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """Return (window_length,) raised cosines; without `periodic` the last element is the first again."""
-    return _window("hann_window", window_length, periodic, (0.5, -0.5), dtype, device)
+def _fixed(name: str, text: str, shape: Any) -> Callable[..., Tensor]:
+    """Return the function of a window whose shape has no parameters; see `_window`."""
+
+    def window(
+        window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
+    ) -> Tensor:
+        return _window(name, window_length, periodic, shape, dtype, device)
+
+    window.__name__, window.__doc__ = name, f"Return {text}; without `periodic` the last is the first again."
+    return window
+
+
+hann_window = _fixed("hann_window", "(window_length,) raised cosines", (0.5, -0.5))
+blackman_window = _fixed("blackman_window", "Blackman's sum of two cosines", (0.42, -0.5, 0.08))
+bartlett_window = _fixed("bartlett_window", "a triangle of height 1", lambda t: 1 - (2 * t - 1).abs())
 
 
 def hamming_window(
@@ -90,20 +152,6 @@ def hamming_window(
 ) -> Tensor:
     """Return alpha - beta * cos over one period; see `hann_window`."""
     return _window("hamming_window", window_length, periodic, (alpha, -beta), dtype, device)
-
-
-def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """Return Blackman's sum of two cosines over one period; see `hann_window`."""
-    return _window("blackman_window", window_length, periodic, (0.42, -0.5, 0.08), dtype, device)
-
-
-def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """Return a triangle from 0 to 1 and back over one period; see `hann_window`."""
-    return _window("bartlett_window", window_length, periodic, lambda t: 1 - (2 * t - 1).abs(), dtype, device)
 
 
 def kaiser_window(
@@ -336,6 +384,7 @@ def _slopes(input: Tensor, axis: int, step: Any, order: int) -> Tensor:
     if size <= order:
         raise UsageError(f"gradient: wanted more than {order} elements along axis {axis}, saw {input.shape}")
     places = step if isinstance(step, Tensor) else Tensor.arange(size, dtype=f.dtype, device=f.device) * step
+    f = f.cast(promote(f.dtype, places.dtype))
     h, slope = places.diff(), f.diff() / places.diff()
     first, last = slope[..., :1], slope[..., -1:]
     if size > 2:
@@ -399,35 +448,26 @@ def get_num_threads() -> int:
     return os.cpu_count() or 1
 
 
-def get_num_interop_threads() -> int:
-    """Return 1: operations run one after the other on a queue."""
-    return 1
+def _answer(name: str, text: str, found: Any = None) -> Callable[..., Any]:
+    """Return a function that has one result, or no effect, whatever its arguments are; `text` says why."""
+
+    def function(*_args: Any, **_names: Any) -> Any:
+        return found
+
+    function.__name__ = name
+    function.__doc__ = f"{'Do nothing' if found is None else f'Return {found!r}'}: {text}."
+    return function
 
 
-def set_num_threads(_count: int) -> None:
-    """Do nothing: `HCQ_WORKERS` sets the number of threads, before the device opens."""
-
-
-def set_num_interop_threads(_count: int) -> None:
-    """Do nothing; see `get_num_interop_threads`."""
-
-
-def get_float32_matmul_precision() -> str:
-    """Return "highest": products of float32 are never computed in fewer bits."""
-    return "highest"
-
-
-def are_deterministic_algorithms_enabled() -> bool:
-    """Return False: no operation has a second algorithm, and none adds in an order of chance."""
-    return False
-
-
-def use_deterministic_algorithms(_mode: bool, *, warn_only: bool = False) -> None:
-    """Do nothing; see `are_deterministic_algorithms_enabled`."""
-
-
-def set_float32_matmul_precision(_precision: str) -> None:
-    """Do nothing: fewer bits are a permission, of which no use is made."""
+_FIXED: Final = (
+    _answer("get_num_interop_threads", "operations run one after the other on a queue", 1),
+    _answer("set_num_interop_threads", "operations run one after the other on a queue"),
+    _answer("set_num_threads", "`HCQ_WORKERS` sets the number of threads, before the device opens"),
+    _answer("get_float32_matmul_precision", "float32 is never computed in fewer bits", "highest"),
+    _answer("set_float32_matmul_precision", "fewer bits are a permission, of which no use is made"),
+    _answer("are_deterministic_algorithms_enabled", "no operation has a second algorithm", False),
+    _answer("use_deterministic_algorithms", "no operation adds in an order of chance"),
+)
 
 
 LATER: Final = {
@@ -436,13 +476,12 @@ LATER: Final = {
 }  # fmt: skip
 """Further functions of `nn.functional` -> their modules."""
 _EVERY: Final[Any] = (
-    alpha_dropout, are_deterministic_algorithms_enabled, bartlett_window, bilinear, blackman_window,
-    can_cast, chain_matmul, combinations, cumulative_trapezoid, embedding_bag, feature_alpha_dropout,
-    frombuffer, gradient, polygamma, get_float32_matmul_precision,
-    get_num_interop_threads, get_num_threads, hamming_window, hann_window, instance_norm,
-    kaiser_window, multilabel_margin_loss, pdist, randint_like, range_, rrelu, rsub,
-    scalar_tensor, set_float32_matmul_precision, set_num_interop_threads, set_num_threads,
-    unravel_index, use_deterministic_algorithms, vander, *map(_lp_pool, (1, 2, 3)), *map(_unpool, (1, 2, 3)),
+    alpha_dropout, bartlett_window, bilinear, blackman_window, block_diag, can_cast, cartesian_prod, cdist,
+    chain_matmul, combinations, cumulative_trapezoid, embedding_bag, feature_alpha_dropout, frombuffer,
+    get_num_threads, gradient, hamming_window, hann_window, instance_norm, kaiser_window,
+    multilabel_margin_loss, pdist, polygamma, randint_like, range_, rrelu, rsub, scalar_tensor, trapezoid,
+    unravel_index, vander, *_FIXED, *map(_lp_pool, (1, 2, 3)), *map(_unpool, (1, 2, 3)),
 )  # fmt: skip
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {f.__name__.rstrip("_"): f for f in _EVERY}
+FUNCTIONS["trapz"] = trapezoid
 """PyTorch's name -> function."""

@@ -46,14 +46,14 @@ class RReLU(Module):
 class AlphaDropout(Dropout):
     """Dropout to the least value of SELU, which keeps mean 0 and variance 1; in training mode alone."""
 
+    _function = staticmethod(functions.alpha_dropout)
+
     def forward(self, x: Tensor) -> Tensor:
         """Return the tensor, in evaluation mode itself."""
-        return functions.alpha_dropout(x, self.p, in_training(self))
+        return self._function(x, self.p, in_training(self))
 
 
-class FeatureAlphaDropout(Dropout):
+class FeatureAlphaDropout(AlphaDropout):
     """`AlphaDropout` of whole channels of (batch, channels, ...)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the tensor, in evaluation mode itself."""
-        return functions.feature_alpha_dropout(x, self.p, in_training(self))
+    _function = staticmethod(functions.feature_alpha_dropout)

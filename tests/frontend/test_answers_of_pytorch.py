@@ -46,4 +46,6 @@ def test_every_method_has_a_recorded_dtype():
         "requires_grad_",
         "retain_grad",
         "size",
+        "storage",
+        "untyped_storage",
     ]

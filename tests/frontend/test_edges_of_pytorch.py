@@ -113,6 +113,21 @@ torch.manual_seed(2**64) -> ValueError
 torch.Generator().manual_seed(-1).initial_seed() -> 2**64 - 1
 torch.ones(2, 3) @ torch.ones(2, 3) -> RuntimeError
 torch.zeros(3, 4).size(dim=-1) -> 4
+[torch.result_type(True, 3), torch.result_type(3, 2.0)] -> [torch.int64, torch.float32]
+torch.bernoulli(torch.ones(2), out=torch.zeros(2).int()) -> [1, 1]
+torch.zeros(0).new(torch.Size([3, 4])).shape -> (3, 4)
+torch.ones(1).unflatten(0, []) -> RuntimeError
+torch.Generator("opengl") -> RuntimeError
+torch.gradient(torch.ones(3), spacing=[torch.arange(3.0).double()])[0].dtype -> torch.float64
+[torch.ones(3)[1:].untyped_storage().nbytes(), torch.ones(3)[1:].storage().size()] -> [12, 3]
+[len(torch.ones(3).T.untyped_storage()), torch.ones(0).untyped_storage().data_ptr()] -> [12, 0]
+(lambda x: x.untyped_storage().data_ptr() == x[1:].untyped_storage().data_ptr())(torch.ones(3)) -> True
+torch.tensor([INF]) -> [INF]
+torch.tensor((1 << 63) - 1) -> (1 << 63) - 1
+[torch.int8.is_signed, torch.bool.is_signed, torch.float32.is_signed] -> [True, False, True]
+torch.tensor([44, 5], dtype=torch.int8) == torch.tensor(300) -> [False, False]
+torch.tensor([1 << 53]) < torch.tensor((1 << 53) + 1, dtype=torch.uint64) -> [True]
+torch.stack([torch.ones(1).var(), torch.ones(1).std()]).isnan() -> [True, True]
 nn.BatchNorm1d(3).eval()(torch.zeros(1, 3)) -> [[0.0] * 3]
 nn.GroupNorm(1, 3)(torch.zeros(1, 3)) -> [[0.0] * 3]
 nn.GroupNorm(1, 3)(torch.zeros(0, 3)).shape -> (0, 3)

@@ -111,11 +111,6 @@ def test_a_device_is_a_string_with_type_and_index():
     assert torch.zeros(2)[: torch.Variable("n", 1, 2).bind(1)].device.type == torch.zeros(2).device.type
 
 
-def test_a_dtype_says_what_numbers_it_has():
-    assert [torch.int8.is_signed, torch.uint8.is_signed, torch.bool.is_signed] == [True, False, False]
-    assert [torch.float32.is_signed, torch.float32.is_complex] == [True, False]
-
-
 def test_modes_of_gradients_nest_and_decorate():
     x = torch.tensor([1.0], requires_grad=True)
 

@@ -85,8 +85,3 @@ def test_signed_and_unsigned_integers_are_compared_exactly(name: str, swap: bool
     a, b = sides[::-1] if swap else sides
     want = [[compare(int(x), int(y)) for y in b] for x in a]
     assert compare(Tensor(a).reshape(-1, 1), Tensor(b)).tolist() == want
-
-
-def test_a_scalar_integer_is_compared_exactly():
-    assert (Tensor([44, 5], dtype="int8") == tensor(300)).tolist() == [False, False]
-    assert (Tensor([1 << 53], dtype="int64") < Tensor((1 << 53) + 1, dtype="uint64")).tolist() == [True]
