@@ -467,11 +467,8 @@ class Transformer(Module):
         memory_is_causal: bool = False,  # noqa: FBT001, FBT002 - as above
     ) -> Tensor:
         """Return the decoded `tgt`, of its shape; masks and hints are those of the layers."""
-        for mask, hint in (
-            (src_mask, src_is_causal),
-            (tgt_mask, tgt_is_causal),
-            (memory_mask, memory_is_causal),
-        ):
+        hints = src_is_causal, tgt_is_causal, memory_is_causal
+        for mask, hint in zip((src_mask, tgt_mask, memory_mask), hints, strict=True):
             _check_hint(self, mask, hint)
         memory = self.encoder(src, src_mask, src_key_padding_mask)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)

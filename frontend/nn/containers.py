@@ -114,7 +114,7 @@ class Items(_Container, list[Any]):  # type: ignore[misc]  # a list has no hash
         if name in names[: len(self)]:
             self[names.index(name)] = module
             return
-        if module is None or not name or name in names or name in self.__dict__:
+        if module is None or not name or "." in name or name in names or name in self.__dict__:
             raise UsageNameError(
                 f"{type(self).__name__}.add_module({name!r}): wanted a module and a name that is not in use"
             )

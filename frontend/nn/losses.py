@@ -123,15 +123,9 @@ def triplet_margin_loss(
     With `swap`, the second distance is the lesser one of d(anchor, negative) and d(positive, negative).
     Raises `UsageError` unless margin > 0.
     """
-    return triplet_margin_with_distance_loss(
-        anchor,
-        positive,
-        negative,
-        distance_function=partial(pairwise_distance, p=p, eps=eps),
-        margin=margin,
-        swap=swap,
-        reduction=reduction,
-    )
+    distance = partial(pairwise_distance, p=p, eps=eps)
+    settings: Any = {"distance_function": distance, "margin": margin, "swap": swap, "reduction": reduction}
+    return triplet_margin_with_distance_loss(anchor, positive, negative, **settings)
 
 
 def triplet_margin_with_distance_loss(

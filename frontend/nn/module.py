@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 from compiler.dtype import DType, dtypes, promote
@@ -114,14 +115,16 @@ class Module(Hooked):
 
     training = modes.Training()
     """Whether dropout is active and batch norms use the statistics of the batch; True at first."""
+    call_super_init: ClassVar[bool] = False
+    """Whether `Module.__init__` calls that of the class after it, such as of a second base."""
     _template: ClassVar[str] = ""
     """The text of the settings in `repr`, a format of the module: "p={0.p}"."""
 
     def __init__(self, *items: Any) -> None:
-        line = type(self).__mro__
-        if items and line[line.index(Hooked) + 1] is object:
+        if self.call_super_init or isinstance(self, (list, dict)):
+            super().__init__(*items)
+        elif items:
             raise UsageTypeError(f"{type(self).__name__}: wanted no arguments, saw {len(items)}")
-        super().__init__(*items)
         self.__dict__.setdefault(BUFFERS, set())
 
     def __init_subclass__(cls, **names: Any) -> None:
@@ -341,8 +344,10 @@ class Module(Hooked):
             self.get_submodule(target)
         if not name:
             raise UsageError(f"{type(self).__name__}.set_submodule: wanted a name, saw {target!r}")
-        self._check_new("set_submodule", name, module, Module, named=True)
-        setattr(self.get_submodule(owner), name, module)
+        of = self.get_submodule(owner)
+        named = isinstance(getattr(of, name, None), (Module, NoneType))
+        of._check_new("set_submodule", name, module, Module, named)  # noqa: SLF001 - a module, too
+        setattr(of, name, module)
 
     def _tensor_of(self, target: str, what: str, known: list[Tensor]) -> Tensor:
         owner, _, name = _given(target, str, f"get_{what}").rpartition(".")
@@ -504,7 +509,7 @@ class Module(Hooked):
             name, dtype = None, name
         kind = element_type(dtype)
         if kind is not None and not kind.is_float:
-            raise UsageError(f"{type(self).__name__}.to: wanted a float dtype, saw {kind.name}")
+            raise UsageTypeError(f"{type(self).__name__}.to: wanted a float dtype, saw {kind.name}")
         where = Device.named(name) if name is not None else None
         return self._apply(lambda t: _moved(t, where, kind))
 

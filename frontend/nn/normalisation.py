@@ -197,7 +197,7 @@ class _LastAxes(_Norm):
 
     def _given(self, x: Any) -> Tensor:
         found, wanted = raised(layer_input(self, x, self.weight)), self.normalized_shape
-        if found.shape[-len(wanted) :] != wanted:
+        if not wanted or found.shape[-len(wanted) :] != wanted:
             raise UsageError(f"{type(self).__name__} over {wanted}: {found.shape} has other last axes")
         return found
 

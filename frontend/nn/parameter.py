@@ -38,8 +38,8 @@ class Parameter(metaclass=_ParameterType):
     """
 
     @accepts_aliases
-    def __new__(cls, data: Any, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002 - the field's signature
-        """Return data as a tensor with `requires_grad`."""
+    def __new__(cls, data: Any = (), requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002 - the field's signature
+        """Return data, by default none, as a tensor with `requires_grad`."""
         found = stopped(data) if isinstance(data, Tensor) else Tensor(data)
         found.requires_grad = flag(requires_grad, "Parameter, requires_grad")
         return listed(found)

@@ -75,10 +75,8 @@ class _MaxPool(_Pool):
         """Return (..., *sizes) of (..., *spatial), with `return_indices` a pair (values, indices)."""
         given = (self.kernel_size, self.stride, self.padding, self.dilation)
         size, stride, padding, dilation = [self._each(v) for v in given]
-        x = layer_input(self, x)
-        if self.return_indices:
-            return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode, return_indices=True)
-        return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode)
+        x, more = layer_input(self, x), cast("Any", {"return_indices": self.return_indices})
+        return x.max_pool2d(size, stride, padding, dilation, self.ceil_mode, **more)
 
 
 class _AvgPool(_Pool):
@@ -200,9 +198,12 @@ class _Pad(Layer):
         self.padding = repeated(padding, 2 * self.rank, f"{type(self).__name__}, padding")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the padded input. Raises as `Tensor.pad`."""
+        """Return the padded input. Raises as `Tensor.pad`; modes other than constant pad the image alone."""
+        x, axes = layer_input(self, x), (self.rank + 1, self.rank + 2)
+        if self.mode != "constant" and x.ndim not in axes:
+            raise UsageError(f"{type(self).__name__}: wanted one of {axes} axes, saw the shape {x.shape}")
         mode = cast('Literal["constant", "reflect", "replicate", "circular"]', self.mode)
-        return layer_input(self, x).pad(self.padding, value=self.value, mode=mode)
+        return x.pad(self.padding, value=self.value, mode=mode)
 
 
 class _ConstantPad(_Pad):

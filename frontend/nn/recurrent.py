@@ -281,15 +281,17 @@ class _Recurrent(Module):
             state = None if state is None else tuple([s.unsqueeze(1) for s in state])
         steps = self._steps(x)
         count_ = self.num_layers * len(self.endings)
+        sizes = (self.proj_size or self.hidden_size, self.hidden_size)[: self.parts]
         if state is None:
             like = steps[0]
-            sizes = (self.proj_size or self.hidden_size, self.hidden_size)[: self.parts]
             zeros = [Tensor.zeros(len(like), n, dtype=like.dtype, device=like.device) for n in sizes]
             first = [tuple(zeros)] * count_
         else:
+            wanted = [(count_, len(steps[0]), n) for n in sizes]
+            if [s.shape for s in state] != wanted:
+                seen = [tuple(s.shape) for s in state]
+                raise UsageError(f"{type(self).__name__}: wanted states of shapes {wanted}, saw {seen}")
             first = list(zip(*[s.unbind(0) for s in state], strict=True))
-            if len(first) != count_:
-                raise UsageError(f"{type(self).__name__}: wanted {count_} states, saw {len(first)}")
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:

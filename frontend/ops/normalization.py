@@ -146,7 +146,7 @@ def _dropped(self: T, chance: T, p: float) -> T:
 
 @composite
 def _scores(query: T, key: T, mask: T | None, is_causal: bool, scale: float | None) -> T:
-    if not query.expr.shape:
+    if min(len(t.expr.shape) for t in (query, key)) < 2:
         raise UsageError(
             f"scaled_dot_product_attention needs (..., tokens, depth), saw the shape {query.expr.shape}"
         )

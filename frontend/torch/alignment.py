@@ -132,7 +132,7 @@ def ctc_loss(  # noqa: PLR0917 - PyTorch's signature
     one = log_probs.ndim == 2
     x = wide(log_probs.unsqueeze(1) if one else log_probs)
     frames, counts = _numbers(input_lengths), _numbers(target_lengths)
-    if not len(frames) == len(counts) == x.shape[1] or max(frames) > x.shape[0] or min(counts) < 0:
+    if {len(frames), len(counts)} != {x.shape[1]} or not frames or max(frames) > len(x) or min(counts) < 0:
         raise UsageError(f"ctc_loss: lengths {frames} and {counts} do not fit {x.shape}")
     if reduction not in {"none", "mean", "sum"}:
         raise UsageError(f"ctc_loss: wanted the reduction none, mean or sum, saw {reduction!r}")

@@ -32,8 +32,3 @@ def test_unbiased_and_keepdim_follow_the_axis_by_position(name: str):
             spread(0, 1)
         with pytest.raises(UsageTypeError, match="and unbiased="):
             spread(0, False, unbiased=True)
-
-
-def test_extremes_of_a_number_are_a_pair_of_numbers():
-    values, indices = Tensor(3.0).topk(1)
-    assert (values.shape, values.item(), indices.shape, indices.item()) == ((), 3.0, (), 0)

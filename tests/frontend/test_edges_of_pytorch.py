@@ -63,6 +63,11 @@ def smaller(mode: str) -> list[float]:
     return [round(v, 4) for v in found.flatten().tolist()]
 
 
+class Mixin:
+    def __init__(self) -> None:
+        self.mixed = True
+
+
 EDGES = """
 torch.gradient(torch.tensor([2, -2, INF, INF, 3.0]))[0] -> [-4.0, INF, INF, -INF, -INF]
 seeded(torch.bfloat16) -> [2.0] * 3
@@ -105,6 +110,17 @@ nn.Linear(1, 1).register_buffer("weight", torch.ones(1)) -> KeyError
 nn.Sequential().add_module("", nn.ReLU()) -> KeyError
 nn.ReLU().register_parameter(1, None) -> TypeError
 nn.ReLU().get_submodule("b") -> AttributeError
+nn.Sequential().add_module("a.b", nn.ReLU()) -> KeyError
+nn.Sequential(nn.ReLU()).set_submodule("extra_repr", nn.ReLU()) -> AttributeError
+nn.Linear(1, 1).to(torch.int64) -> TypeError
+nn.LSTM(2, 3)(torch.ones(4, 5, 2), (torch.ones(1, 5, 3), torch.ones(1, 4, 3))) -> UsageError
+nn.GRU(2, 3)(torch.ones(4, 5, 2), torch.ones(2, 5, 3)) -> UsageError
+nn.ReflectionPad1d(1)(torch.ones(1, 2, 3, 4)) -> UsageError
+nn.LayerNorm(())(torch.ones(())) -> UsageError
+nn.Parameter().shape -> (0,)
+hasattr(type("A", (nn.Module, Mixin), {})(), "mixed") -> False
+hasattr(type("A", (nn.Module, Mixin), {"call_super_init": True})(), "mixed") -> True
+F.ctc_loss(torch.zeros(0, 0, 4), torch.zeros(0).long(), [], []) -> UsageError
 nn.Sequential(nn.ReLU()).insert(-5, nn.ReLU()) -> IndexError
 F.cosine_embedding_loss(torch.ones(3, 2), torch.ones(3, 2), torch.ones(3, 1)) -> UsageError
 F.softshrink(torch.ones(1).half(), 65507.0) -> UsageError
@@ -113,6 +129,16 @@ torch.manual_seed(2**64) -> ValueError
 torch.Generator().manual_seed(-1).initial_seed() -> 2**64 - 1
 torch.ones(2, 3) @ torch.ones(2, 3) -> RuntimeError
 torch.zeros(3, 4).size(dim=-1) -> 4
+F.pad(torch.zeros(0, 2), (0, 0, 1, 0)) -> [[0.0, 0.0]]
+F.pad(torch.zeros(0, 3).sum(1), (2, 1)) -> [0.0, 0.0, 0.0]
+F.pad(torch.zeros(0).sort(0)[0], (1, 1)) -> [0.0, 0.0]
+[torch.ones(2, 3)[:, :0].numpy().shape, torch.ones(2, 3)[:, :0].sum().item()] -> [(2, 0), 0.0]
+torch.tensor([], dtype=torch.int32) -> []
+torch.tensor([1.0, 2.0]).quantile(torch.tensor([0.5, 2.0])).nan_to_num(7.0) -> [1.5, 7.0]
+[t.shape + (t.item(),) for t in torch.tensor(3.0).topk(1)] -> [(3.0,), (0,)]
+torch.einsum("i->", torch.ones(4096, dtype=torch.float16)) -> 4096.0
+torch.tensor([1.0, -1.0]) // 0 -> [INF, -INF]
+(torch.tensor([0.0]) % 0).isnan() -> [True]
 [torch.result_type(True, 3), torch.result_type(3, 2.0)] -> [torch.int64, torch.float32]
 torch.bernoulli(torch.ones(2), out=torch.zeros(2).int()) -> [1, 1]
 torch.zeros(0).new(torch.Size([3, 4])).shape -> (3, 4)
@@ -139,7 +165,7 @@ nn.GLU()(torch.zeros(2, 0)).shape -> (2, 0)
 torch.tensor([-1.5, 2.0, -INF], dtype=torch.float64).angle() -> [math.pi, 0.0, math.pi]
 (torch.zeros(0, dtype=torch.int) // 0).shape -> (0,)
 abs(torch.tensor([0, 1, 2, 3]).logsumexp(0).item() - 3.4401896) < 1e-5 -> True
-F.scaled_dot_product_attention(torch.tensor(1.0), torch.zeros(2, 2), torch.zeros(2, 2)) -> UsageError
+F.scaled_dot_product_attention(torch.ones(2), torch.ones(2, 2), torch.ones(2, 2)) -> UsageError
 """
 KNOWN = {"pickle": pickle, "UsageError": UsageError, **globals()}
 

@@ -91,12 +91,6 @@ def test_chains_of_operations_on_shapes_with_zeros_match_numpy(seed: int):
         np.testing.assert_array_equal(t.cast("int32").numpy(), a, " ".join(told))
 
 
-def test_padding_what_is_empty_gives_zeros():
-    assert Tensor(np.zeros((2, 0))).reshape(0, 2).pad(((1, 0), (0, 0))).tolist() == [[0.0, 0.0]]
-    assert Tensor(np.zeros((0, 3))).sum(1).pad(((2, 1),)).tolist() == [0.0, 0.0, 0.0]
-    assert Tensor(np.zeros(0)).sort(0)[0].pad(((1, 1),)).tolist() == [0.0, 0.0]
-
-
 @pytest.mark.parametrize("shape", [(2, 0, 3), (0, 2), (2, 0), (0,), (1, 2, 0), (2, 3)])
 def test_lists_of_empty_tensors_have_their_shape(shape: tuple[int, ...]):
     assert Tensor.ones(*shape).tolist() == np.ones(shape).tolist()

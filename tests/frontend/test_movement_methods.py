@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from frontend import Tensor, dtypes, tensor
+from frontend import Tensor, tensor
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,12 +125,6 @@ def test_iteration_and_length():
     assert [row.tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
     with pytest.raises(UsageError):
         len(tensor(1))
-
-
-def test_empty_tensors():
-    assert Tensor(X)[:, :0].numpy().shape == (2, 0, 4)
-    assert Tensor(X)[:, :0].sum().item() == 0.0
-    assert Tensor([], dtype=dtypes.int32).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,6 @@ def test_variance_with_mean_of_rows_is_two_kernels_at_most():
     assert stats.kernels - before <= 2
 
 
-def test_einsum_of_one_operand_is_rounded_once():
-    half = Tensor.einsum("i->", Tensor.ones(4096, dtype="float16"))
-    assert (half.dtype, half.item()) == (dtypes.float16, 4096.0)
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
 def test_products_of_integers_have_their_dtype_and_lowest_bits_as_in_pytorch(dtype: str):
     a, b = np.array([[100, 3], [50, 97]], dtype), np.array([[100, 1], [1, 100]], dtype)
