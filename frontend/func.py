@@ -17,8 +17,11 @@ from frontend.arguments.checks import axis_of
 from frontend.arguments.conversion import flag, shown
 from frontend.arguments.settings import choice
 from frontend.autograd.gradients import grad as gradients
+from frontend.evaluation.base import THREAD
+from frontend.evaluation.gradient_state import decided, want
 from frontend.evaluation.history import has_history
 from frontend.evaluation.realize import realize_many
+from frontend.evaluation.trace import make
 from frontend.nn.state.models import every_tensor, owner_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
@@ -64,12 +67,14 @@ class _Inputs:
         return value.clone()
 
     def __enter__(self) -> Self:
+        self._cut, THREAD.cut = THREAD.cut, False  # `no_grad` outside does not concern these derivatives
         realize_many([t for t in self.leaves if not has_history(t)])  # `has_history` looks at memory
         for t in self.leaves:
             t.requires_grad = True
         return self
 
     def __exit__(self, *_: object) -> None:
+        THREAD.cut = self._cut
         for t in self.leaves:
             t.requires_grad = False
 
@@ -81,8 +86,42 @@ class _Inputs:
 
 
 def _ended(tree: Any) -> Any:
-    """Return a tree of results; those that depend on no tensor with requires_grad have no history."""
-    return _mapped(lambda t: t.detach() if isinstance(t, Tensor) and not has_history(t) else t, tree)
+    """Return a tree of results; those that depend on no tensor with requires_grad have no history.
+
+    Inside `no_grad` none has one.
+    """
+    def ended(t: Any) -> Any:
+        return t.detach() if isinstance(t, Tensor) and (THREAD.cut or not has_history(t)) else t
+
+    return _mapped(ended, tree)
+
+
+def _parts(what: str, found: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Return the results of a function, of which derivatives are taken, and its other results.
+
+    Raises `UsageTypeError` for no pair with `has_aux`, and for results that are no tensors or none at all.
+    """
+    if flag(has_aux, f"{what}, has_aux") and not (isinstance(found, tuple) and len(found) == 2):
+        raise UsageTypeError(f"{what}, has_aux: wanted a pair as the function's result, saw {shown(found)}")
+    outputs, aux = found if has_aux else (found, None)
+    each: list[Any] = []
+    _mapped(each.append, outputs)
+    wrong = next((t for t in each if not isinstance(t, Tensor)), None if each else found)
+    if wrong is not None or not each:
+        raise UsageTypeError(f"{what}: wanted a function whose results are tensors, saw {shown(wrong)}")
+    return outputs, aux
+
+
+def _same_structure(what: str, values: Any, like: Any) -> list[Any]:
+    """Return the tensors of a tree. Raises `UsageError` unless it has the structure of another one."""
+    def form(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {k: form(v) for k, v in tree.items()}
+        return (type(tree), *map(form, tree)) if isinstance(tree, (list, tuple)) else isinstance(tree, Tensor)
+
+    if form(values) != form(like):
+        raise UsageError(f"{what}: wanted tensors in the structure of {shown(like)}, saw {shown(values)}")
+    return _tensors(values)
 
 
 def _picked(what: str, argnums: int | Sequence[int], args: Sequence[Any]) -> list[int]:
@@ -108,13 +147,11 @@ def grad_and_value(
     `has_aux` a pair of it and other results, and the value is that pair. Raises `UsageError` for another
     shape, `UsageTypeError` for arguments that are no floats.
     """
-    flag(has_aux, "grad, has_aux")
-
     def call(*args: Any, **names: Any) -> tuple[Any, Any]:
         places = _picked("grad", argnums, args)
         with _Inputs("grad", [args[n] for n in places]) as inputs:
             found = func(*_with(args, places, inputs.trees), **names)
-            value = found[0] if has_aux else found
+            value, _ = _parts("grad", found, has_aux)
             if not isinstance(value, Tensor) or value.shape != ():
                 raise UsageError(f"grad: wanted a function whose result has the shape (), saw {shown(value)}")
             slopes = inputs.gradients([value])
@@ -145,12 +182,12 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     The function takes gradients of the results and returns a tuple of those of the primals.
     """
     with _Inputs("vjp", primals) as inputs:
-        found = func(*inputs.trees)
-    outputs, aux = found if flag(has_aux, "vjp, has_aux") else (found, None)
+        outputs, aux = _parts("vjp", func(*inputs.trees), has_aux)
+    outs = [make(t, (t.expr, t.leaves)) for t in _tensors(outputs)]  # reading a result ends its history
 
     def back(*cotangents: Any) -> tuple[Any, ...]:
         given = cotangents[0] if len(cotangents) == 1 else cotangents
-        return tuple(_ended(inputs.gradients(_tensors(outputs), _tensors(given))))
+        return tuple(_ended(inputs.gradients(outs, _same_structure("vjp, cotangents", given, outputs))))
 
     return (_ended(outputs), back, _ended(aux)) if has_aux else (_ended(outputs), back)
 
@@ -159,16 +196,18 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool 
     """Return (results, their derivatives along the tangents), with `has_aux` also other results.
 
     Primals and tangents are tuples of equal structure. The derivative is the gradient of the gradient by its
-    seed.
+    seed. Raises `UsageTypeError` for primals that are no tuple of tensors, `UsageError` for other structures.
     """
+    if not isinstance(primals, tuple) or not _tensors(primals):
+        raise UsageTypeError(f"jvp, primals: wanted a tuple of tensors, saw {shown(primals)}")
+    directions = _same_structure("jvp, tangents", tangents, primals)
     with _Inputs("jvp", primals) as inputs:
-        found = func(*inputs.trees)
-        outputs, aux = found if flag(has_aux, "jvp, has_aux") else (found, None)
+        outputs, aux = _parts("jvp", func(*inputs.trees), has_aux)
         outs = _tensors(outputs)
         seeds = [t.ones_like().realize() for t in outs]
         with _Inputs("jvp", [seeds]) as seeded:
             slopes = inputs.gradients(outs, seeded.leaves)
-            pairs = zip(_tensors(slopes), _tensors(list(tangents)), strict=True)
+            pairs = zip(_tensors(slopes), directions, strict=True)
             total: Any = sum([(g * t).sum() for g, t in pairs])
             each = iter(seeded.gradients([total])[0])
             along = _mapped(lambda _: next(each), outputs)
@@ -177,20 +216,20 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool 
 
 
 def jacrev(
-    func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+    func: Callable[..., Any],
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    chunk_size: int | None = None,  # noqa: ARG001 - PyTorch's signature
 ) -> Callable[..., Any]:
     """Return a function that returns the derivatives (*result, *argument) of each result by each argument.
 
     They have the structure of the results, and in each that of the arguments `argnums`. A derivative takes a
-    gradient for each element of the results.
+    gradient for each element of the results. `chunk_size` has no effect.
     """
-    flag(has_aux, "jacrev, has_aux")
-
     def call(*args: Any, **names: Any) -> Any:
         places = _picked("jacrev", argnums, args)
         with _Inputs("jacrev", [args[n] for n in places]) as inputs:
-            found = func(*_with(args, places, inputs.trees), **names)
-            outputs, aux = found if has_aux else (found, None)
+            outputs, aux = _parts("jacrev", func(*_with(args, places, inputs.trees), **names), has_aux)
 
             def rows(out: Any) -> Any:
                 flat = out.reshape(-1)
@@ -305,9 +344,9 @@ def functional_call(
 
     The tensors are given by the names of `named_parameters` and `named_buffers`, in one mapping or several;
     the module is unchanged afterwards. `args` is a tuple, or one argument. With `tie_weights` a tensor takes
-    the place of one under all its names that are not given. Not thread-safe: the module has the tensors
-    during the call. Raises `UsageError` for a name that the module lacks, and with `strict` for one that is
-    not given.
+    the place of one under all its names that are not given. A tensor is a parameter only if its requires_grad
+    was set. Not thread-safe: the module has the tensors during the call. Raises `UsageError` for a name that
+    the module lacks, and with `strict` for one that is not given.
     """
     given = parameter_and_buffer_dicts
     every = [given] if isinstance(given, Mapping) else given
@@ -320,6 +359,7 @@ def functional_call(
     if tie_weights:
         by_tensor = {id(named[name]): tensor for name, tensor in values.items() if name in named}
         values = {n: by_tensor[id(t)] for n, t in named.items() if id(t) in by_tensor} | values
+    want([t for t in values.values() if isinstance(t, Tensor) and decided(t) is None], wanted=False)
     owners = [(*owner_of(module, name), tensor) for name, tensor in values.items()]
     before = [owner[key] for owner, key, _ in owners]
     try:

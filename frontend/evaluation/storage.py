@@ -219,12 +219,13 @@ _PLAIN: Final = frozenset({bool, int, float})
 def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
     """Return the numbers of nested lists, and their shape.
 
-    Elements that are tensors of shape () are read. Raises `UsageError` for lists of unequal length and for an
-    element that is no number, and as `Tensor.item`.
+    Elements that are tensors of shape () are read; an array of NumPy is a list. Raises `UsageError` for lists
+    of unequal length and for an element that is no number, and as `Tensor.item`.
     """
     shape: list[int] = []
     level = [data]
-    while level and isinstance(level[0], (list, tuple, range)):
+    while level and (isinstance(level[0], (list, tuple, range)) or _is_array(level[0])):
+        level = [x.tolist() if _is_array(x) else x for x in level]
         n = len(level[0])
         for x in level:
             if not isinstance(x, (list, tuple, range)) or len(x) != n:
@@ -234,6 +235,10 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
     if not _PLAIN.issuperset(map(type, level)):
         level = [_plain(x) for x in level]
     return level, tuple(shape)
+
+
+def _is_array(x: Any) -> bool:
+    return type(x).__module__ == "numpy" and bool(x.ndim)
 
 
 def _plain(x: Any) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Final
 
-from compiler.dtype import DType, dtypes, promote
+from compiler.dtype import DType, by_name, dtypes, promote
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import FLOAT, Size, element_type, plain, shape_of, whole
@@ -99,11 +99,15 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
 
 
 def _shared_dtype(data: Any) -> DType | None:
-    """Return the dtype to which tensors of shape () in nested lists promote; None without tensors."""
-    while isinstance(data, (list, tuple)) and data and isinstance(data[0], (list, tuple)):
-        data = [x for part in data for x in part]
-    found = [x.expr.dtype for x in data if hasattr(x, "expr")] if isinstance(data, (list, tuple)) else []
-    return reduce(promote, found) if found else None
+    """Return the dtype to which tensors, arrays and numbers in nested lists promote; None for numbers."""
+    level, found, plain = [data], [], []
+    while level:
+        rows = [x for x in level if isinstance(x, (list, tuple, range))]
+        each = [x for x in level if not isinstance(x, (list, tuple, range))] if len(rows) < len(level) else []
+        found += [by_name(str(getattr(x, "expr", x).dtype.name)) for x in each if hasattr(x, "dtype")]
+        plain += [x for x in each if not hasattr(x, "dtype")]
+        level = [y for x in rows for y in x]
+    return reduce(promote, found + [dtype_of(plain)] * bool(plain)) if found else None
 
 
 def _extremes(array: Any) -> tuple[int, int] | None:

@@ -20,7 +20,16 @@ from hcq.errors import UsageError, UsageTypeError
     ("call", "error", "message"),
     [
         (lambda x: func.grad(lambda t: t)(x), UsageError, r"whose result has the shape \(\)"),
-        (lambda x: func.grad(lambda t: 3)(x), UsageError, r"whose result has the shape \(\), saw 3"),
+        (lambda x: func.grad(lambda t: 3)(x), UsageTypeError, "whose results are tensors, saw 3"),
+        (lambda x: func.vjp(lambda t: 3, x), UsageTypeError, "whose results are tensors, saw 3"),
+        (lambda x: func.vjp(lambda t: (), x), UsageTypeError, r"whose results are tensors, saw \(\)"),
+        (lambda x: func.vjp(lambda t: [t, t], x, has_aux=True), UsageTypeError, "wanted a pair"),
+        (lambda x: func.vjp(lambda t: (t, t), x)[1](x), UsageError, "vjp, cotangents: .* structure"),
+        (lambda x: func.jvp(lambda t: t, x, (x,)), UsageTypeError, "primals: wanted a tuple"),
+        (lambda x: func.jvp(lambda t: t, (), ()), UsageTypeError, "primals: wanted a tuple"),
+        (lambda x: func.jvp(lambda t: t, (x,), (x, x)), UsageError, "jvp, tangents: .* structure"),
+        (lambda x: func.jvp(lambda t: t, (x,), (1.0,)), UsageError, "jvp, tangents: .* structure"),
+        (lambda x: func.jacrev(lambda t: (t, t, t), has_aux=True)(x), UsageTypeError, "wanted a pair"),
         (lambda x: func.grad(lambda t: t.sum(), argnums=1)(x), UsageError, "wanted places of 1 arg"),
         (lambda x: func.grad(lambda t: t.sum())(x.int()), UsageTypeError, "wanted float tensors"),
         (lambda x: func.grad(lambda t: t.sum())({"a": 3}), UsageTypeError, "wanted float tensors.*saw 3"),
@@ -64,3 +73,51 @@ def test_second_derivatives_at_a_detached_tensor_are_not_lost():
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     found = func.hessian(lambda t: (t**3).sum())(x.detach())
     assert found.tolist() == [[6, 0], [0, 12]]
+
+
+def test_a_result_that_was_read_keeps_its_derivatives():
+    x = torch.tensor(0.7)
+    result, back = func.vjp(func.grad(torch.sin), x)
+    assert result.item() == pytest.approx(0.764842)
+    assert back(torch.tensor(2.0))[0].item() == pytest.approx(-1.288435)
+    result, back = func.vjp(func.vmap(func.grad(torch.sin)), torch.tensor([0.1, 0.2]))
+    assert result.tolist() == pytest.approx([0.995004, 0.980067])
+    assert back(torch.tensor([1.0, 2.0]))[0].tolist() == pytest.approx([-0.0998334, -0.3973387])
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_no_grad_outside_ends_histories_and_changes_no_derivative(wanted: bool):  # noqa: FBT001 - a case
+    x = torch.tensor([0.5, 2.0], requires_grad=wanted)
+    with torch.no_grad():
+        slope = func.grad(lambda t: (t * t).sum())(x)
+        result, back = func.vjp(lambda t: t * t, x)
+        (product,) = back(torch.ones(2))
+        _, along = func.jvp(lambda t: t * t, (x,), (torch.ones(2),))
+        rows = func.jacrev(lambda t: t * t)(x)
+    for t in (slope, product, along, rows.sum(0)):
+        assert t.tolist() == [1, 4]
+    assert not any(t.requires_grad for t in (slope, result, product, along, rows))
+
+    class Sine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, t: Any) -> Any:
+            ctx.save_for_backward(t)
+            return -func.jvp(torch.cos, (t,), (torch.ones_like(t),))[1]
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (t,) = ctx.saved_tensors
+            return g * func.jvp(torch.sin, (t,), (torch.ones_like(t),))[1]
+
+    y = x.detach().requires_grad_()
+    found = Sine.apply(y)
+    assert found.tolist() == pytest.approx(y.sin().tolist())
+    found.sum().backward()
+    assert y.grad.tolist() == pytest.approx(y.cos().tolist())
+
+
+def test_detached_tensors_are_no_parameters_of_a_call():
+    module = torch.nn.Linear(3, 3)
+    values = {name: t.detach() for name, t in module.named_parameters()}
+    assert func.functional_call(module, values, (torch.ones(2, 3),)).grad_fn is None
+    assert func.functional_call(module, dict(module.named_parameters()), (torch.ones(2, 3),)).requires_grad

@@ -17,24 +17,31 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 @pytest.mark.parametrize(
     ("data", "want"),
     [
-        ([np.float64(1.5), np.float64(2.25)], np.float32),
-        ([1, np.float64(2.25)], np.float32),
+        ([np.float64(1.5), np.float64(2.25)], np.float64),
+        ([1.0, np.float64(2.25)], np.float64),
+        ([1, np.float64(2.25)], np.float64),
         ([[np.float32(1.5)], [2]], np.float32),
-        ([np.int32(3), np.uint8(4)], np.int64),
+        ([np.float16(1), 2.5], np.float32),
+        ([np.int32(3), np.uint8(4)], np.int32),
+        ([np.int8(1), 2], np.int64),
         ([np.int64(1 << 40), 1], np.int64),
         ([np.bool_(True), False], np.bool_),
-        ([np.array(1.5), np.float16(2)], np.float32),
+        ([np.array(1.5), np.float16(2)], np.float64),
+        ([np.array([1.0, 2.0]), np.array([3.0, 4.0])], np.float64),
+        ([np.array([1, 2], dtype=np.int32), [3, 4]], np.int64),
+        (([np.array([1, 2]), np.array([1.5, 2])],), np.float64),
+        ([np.array([])], np.float64),
     ],
     ids=str,
 )
-def test_a_list_of_numpy_s_scalars_is_a_list_of_numbers(data: Any, want: Any):
+def test_numbers_and_arrays_of_numpy_in_lists_keep_their_dtype(data: Any, want: Any):
     got = Tensor(data).numpy()
     assert got.dtype == want
     np.testing.assert_array_equal(got, np.array(data, want))
 
 
 @pytest.mark.parametrize(
-    "data", [[1, None], ["1"], [1.0, 1j], [np.array([1, 2])], [np.complex64(1)]], ids=str
+    "data", [[1, None], ["1"], [1.0, 1j], [1, np.array([1, 2])], [np.complex64(1)]], ids=str
 )
 def test_lists_of_anything_else_are_refused(data: Any):
     with pytest.raises(UsageError, match="a tensor is made of numbers, saw"):
