@@ -117,14 +117,12 @@ def _memory(device: int | str | None) -> MemoryUse | None:
 
 def memory_allocated(device: int | str | None = None) -> int:
     """Return the bytes of tensors on a GPU, rounded up to size classes; 0 without a GPU."""
-    use = _memory(device)
-    return 0 if use is None else use.used
+    return int(getattr(_memory(device), "used", 0))
 
 
 def memory_reserved(device: int | str | None = None) -> int:
     """Return the bytes that this process has of a GPU's memory; 0 without a GPU."""
-    use = _memory(device)
-    return 0 if use is None else use.reserved
+    return int(getattr(_memory(device), "reserved", 0))
 
 
 def empty_cache() -> None:
@@ -135,12 +133,7 @@ def empty_cache() -> None:
             one.hcq.trim()
 
 
-def manual_seed(seed: int) -> None:
-    """Seed the random numbers of all devices: there is one generator."""
-    Tensor.manual_seed(seed)
-
-
-manual_seed_all = manual_seed
+manual_seed = manual_seed_all = Tensor.manual_seed
 
 
 def get_rng_state(device: int | str | None = None) -> Tensor:

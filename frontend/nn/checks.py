@@ -107,11 +107,6 @@ def layer_input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
     raise UsageTypeError(f"{name} needs a tensor, an array or lists of numbers, saw {shown(x)}")
 
 
-def _axes_at_least(layer: object, x: Tensor, least: int) -> None:
-    if x.ndim < least:
-        raise UsageError(f"{type(layer).__name__} needs at least {least} axes, saw the shape {x.shape}")
-
-
 def check_values(layer: object, x: Tensor, groups: int) -> None:
     """Raise `UsageError` where each of the `groups` normalised by its own statistics has one value alone."""
     if x.numel() == groups > 0:
@@ -123,7 +118,8 @@ def check_values(layer: object, x: Tensor, groups: int) -> None:
 
 def check_channels(layer: object, x: Tensor, channels: int) -> None:
     """Raise `UsageError` for an input of fewer than two axes, or whose axis 1 is not of size `channels`."""
-    _axes_at_least(layer, x, 2)
+    if x.ndim < 2:
+        raise UsageError(f"{type(layer).__name__} needs at least 2 axes, saw the shape {x.shape}")
     if x.shape[1] != channels:
         raise UsageError(
             f"{type(layer).__name__} has {channels} channels, axis 1 of the input {x.shape} has {x.shape[1]}"

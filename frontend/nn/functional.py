@@ -21,7 +21,7 @@ from frontend.arguments.aliases import accepts_aliases, answer_module, named_at
 from frontend.nn import pools
 from frontend.nn.checks import layer_input
 from frontend.nn.functions import cosine_similarity, log_softmax, pairwise_distance, softmax, softmin
-from frontend.nn.layers import dropout2d, looked_up
+from frontend.nn.layers import dropout1d, dropout2d, dropout3d, looked_up
 from frontend.nn.losses import (
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy,
     gaussian_nll_loss, hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, mse_loss,
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss", "cosine_similarity",
-    "cross_entropy", "dropout2d", "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div",
-    "l1_loss", "log_softmax", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
+    "cross_entropy", "dropout1d", "dropout2d", "dropout3d", "gaussian_nll_loss", "hinge_embedding_loss",
+    "huber_loss", "kl_div", "l1_loss", "log_softmax", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
     "multilabel_soft_margin_loss", "nll_loss", "pairwise_distance", "poisson_nll_loss", "smooth_l1_loss",
     "soft_margin_loss", "softmax", "softmin", "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
@@ -142,9 +142,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """
     found = input.dropout(p, training)
     return input.copy_(found) if flag(inplace, "dropout, inplace") else found
-
-
-dropout1d = dropout3d = dropout2d
 
 
 def layer_norm(

@@ -14,6 +14,7 @@ Not here: convolutions (`convolutions`), normalisation (`normalisation`), layers
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Self, cast
 
 from frontend.arguments.checks import whole
@@ -316,41 +317,56 @@ class Dropout(Layer):
         return layer_input(self, x).dropout(self.p, in_training(self))
 
 
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Return `dropout` of whole channels of (batch, channels, ...), `inplace` in the input itself.
+def _by_channels(rank: int) -> Callable[..., Tensor]:
+    """Return `dropout` of whole channels of (batch, channels, ...), for 1d and 3d also of (channels, ...).
 
-    Raises `UsageError` below two axes.
+    It raises `UsageError` for another number of axes; with `inplace` it changes the input itself.
     """
-    if input.ndim < 2:
-        raise UsageError(f"dropout2d: wanted (batch, channels, ...), saw the shape {input.shape}")
-    if not flag(training, "dropout2d, training") or p == 0:
-        return input
-    shape = (*input.shape[:2], *(1,) * (input.ndim - 2))
-    kept = Tensor.ones(shape, dtype=input.dtype, device=input.device).dropout(p, training)
-    return input.copy_(input * kept) if flag(inplace, "dropout2d, inplace") else input * kept
+
+    def function(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        name, single = f"dropout{rank}d", rank != 2 and input.ndim == rank + 1
+        if input.ndim < 2 or (rank != 2 and not single and input.ndim != rank + 2):
+            raise UsageError(f"{name}: wanted (batch, channels, ...), saw the shape {input.shape}")
+        if not flag(training, f"{name}, training") or p == 0:
+            return input
+        lead = 1 if single else 2
+        shape = (*input.shape[:lead], *(1,) * (input.ndim - lead))
+        kept = Tensor.ones(shape, dtype=input.dtype, device=input.device).dropout(p, training)
+        return input.copy_(input * kept) if flag(inplace, f"{name}, inplace") else input * kept
+
+    function.__name__, function.__doc__ = f"dropout{rank}d", _by_channels.__doc__
+    return function
 
 
-class _ChannelDropout(Dropout):
-    """In training mode: set each channel to 0 with the probability `p`, divide the others by 1 - p."""
+dropout1d, dropout2d, dropout3d = map(_by_channels, (1, 2, 3))
+
+
+class FunctionDropout(Dropout):
+    """Base of dropouts that a function of the input, `p` and the mode computes; errors are its own."""
+
+    _function: Callable[..., Tensor]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, channels, ...); in evaluation mode return `x` itself.
-
-        Raises `UsageError` below two axes.
-        """
-        return dropout2d(layer_input(self, x), self.p, in_training(self))
+        """Return the tensor, in evaluation mode itself."""
+        return self._function(layer_input(self, x), self.p, in_training(self))
 
 
-class Dropout1d(_ChannelDropout):
-    """`Dropout` of whole channels of (batch, channels, length)."""
+class Dropout1d(FunctionDropout):
+    """`Dropout` of whole channels of (batch, channels, length) or (channels, length)."""
+
+    _function = staticmethod(dropout1d)
 
 
-class Dropout2d(_ChannelDropout):
+class Dropout2d(FunctionDropout):
     """`Dropout` of whole channels of (batch, channels, height, width)."""
 
+    _function = staticmethod(dropout2d)
 
-class Dropout3d(_ChannelDropout):
-    """`Dropout` of whole channels of (batch, channels, depth, height, width)."""
+
+class Dropout3d(FunctionDropout):
+    """`Dropout` of whole channels of (batch, channels, depth, height, width), or without the batch."""
+
+    _function = staticmethod(dropout3d)
 
 
 class PReLU(Layer):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from frontend.arguments.checks import repeated, whole
 from frontend.arguments.conversion import number, switch
@@ -229,9 +229,6 @@ CircularPad1d, CircularPad2d, CircularPad3d = _of_ranks(
 )
 
 
-_FACTOR: Final = "Upsample, scale_factor"
-
-
 class Upsample(Layer):
     """Resizing of spatial axes, to `size` or by `scale_factor`, one of both; see `Tensor.interpolate`."""
 
@@ -250,10 +247,10 @@ class Upsample(Layer):
         aligned = "Upsample, align_corners"
         self.align_corners = None if align_corners is None else switch(align_corners, aligned)
         self.recompute_scale_factor = recompute_scale_factor
-        if isinstance(scale_factor, (tuple, list)):
-            self.scale_factor: Any = tuple([float(number(n, _FACTOR)) for n in scale_factor])
-        else:
-            self.scale_factor = None if scale_factor is None else float(number(scale_factor, _FACTOR))
+        several = isinstance(scale_factor, (tuple, list))
+        factors = scale_factor if several else () if scale_factor is None else (scale_factor,)
+        found = tuple([float(number(n, "Upsample, scale_factor")) for n in factors])
+        self.scale_factor: Any = found if several else next(iter(found), None)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (batch, channels, *sizes) of (batch, channels, *spatial)."""

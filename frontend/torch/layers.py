@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frontend.nn.functions import layer_of
-from frontend.nn.layers import Dropout
+from frontend.nn.layers import FunctionDropout
 from frontend.nn.module import Module, in_training
 from frontend.torch import functions
 from frontend.torch.alignment import ctc_loss
@@ -43,17 +43,13 @@ class RReLU(Module):
         return functions.rrelu(input, self.lower, self.upper, in_training(self))
 
 
-class AlphaDropout(Dropout):
+class AlphaDropout(FunctionDropout):
     """Dropout to the least value of SELU, which keeps mean 0 and variance 1; in training mode alone."""
 
     _function = staticmethod(functions.alpha_dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the tensor, in evaluation mode itself."""
-        return self._function(x, self.p, in_training(self))
 
-
-class FeatureAlphaDropout(AlphaDropout):
+class FeatureAlphaDropout(FunctionDropout):
     """`AlphaDropout` of whole channels of (batch, channels, ...)."""
 
     _function = staticmethod(functions.feature_alpha_dropout)

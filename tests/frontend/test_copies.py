@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hcq
-from frontend import Tensor, TinyJit, dtypes, nn
+from frontend import Tensor, TinyJit, nn
 from frontend.evaluation.gradient_state import decided
 from hcq.errors import UsageError
 
@@ -158,8 +158,3 @@ def test_device_memory_owners_are_not_copied():
             for way in (copy.copy, *WAYS):
                 with pytest.raises(TypeError, match=f"{type(owner).__name__} .* cannot be copied or pickled"):
                     way(owner)
-
-
-def test_dtypes_survive():
-    assert pickled(dtypes.bfloat16) is dtypes.bfloat16
-    assert copy.deepcopy(dtypes.float32) is dtypes.float32

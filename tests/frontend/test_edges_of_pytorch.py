@@ -115,6 +115,10 @@ nn.Sequential(nn.ReLU()).set_submodule("extra_repr", nn.ReLU()) -> AttributeErro
 nn.Linear(1, 1).to(torch.int64) -> TypeError
 nn.LSTM(2, 3)(torch.ones(4, 5, 2), (torch.ones(1, 5, 3), torch.ones(1, 4, 3))) -> UsageError
 nn.GRU(2, 3)(torch.ones(4, 5, 2), torch.ones(2, 5, 3)) -> UsageError
+{*nn.Dropout1d()(torch.ones(40, 3)).sum(1).tolist()} -> {0.0, 6.0}
+{*nn.Dropout3d()(torch.ones(40, 3, 1, 1)).sum((1, 2, 3)).tolist()} -> {0.0, 6.0}
+len({*F.dropout2d(torch.ones(40, 3, 1)).sum((1, 2)).tolist()}) > 2 -> True
+nn.Dropout1d()(torch.ones(1, 2, 3, 4)) -> UsageError
 nn.ReflectionPad1d(1)(torch.ones(1, 2, 3, 4)) -> UsageError
 nn.LayerNorm(())(torch.ones(())) -> UsageError
 nn.Parameter().shape -> (0,)
@@ -129,6 +133,8 @@ torch.manual_seed(2**64) -> ValueError
 torch.Generator().manual_seed(-1).initial_seed() -> 2**64 - 1
 torch.ones(2, 3) @ torch.ones(2, 3) -> RuntimeError
 torch.zeros(3, 4).size(dim=-1) -> 4
+pickle.loads(pickle.dumps(torch.bfloat16)) is torch.bfloat16 is copy.deepcopy(torch.bfloat16) -> True
+[(torch.tensor([1, 2]).byte() < n).tolist() for n in range(1000, 1007)] -> [[True, True]] * 7
 F.pad(torch.zeros(0, 2), (0, 0, 1, 0)) -> [[0.0, 0.0]]
 F.pad(torch.zeros(0, 3).sum(1), (2, 1)) -> [0.0, 0.0, 0.0]
 F.pad(torch.zeros(0).sort(0)[0], (1, 1)) -> [0.0, 0.0]

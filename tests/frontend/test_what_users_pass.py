@@ -120,11 +120,6 @@ def test_comparing_with_an_unrepresentable_number(dtype: str, number: int, name:
     assert getattr(operator, name)(Tensor(x), number).tolist() == want
 
 
-def test_comparing_with_many_such_numbers_in_turn():
-    x = Tensor([1, 2], dtype="uint8")
-    assert [(x < n).tolist() for n in (1000, 1001, 1002, 1003, 1004, 1005, 1006)] == [[True, True]] * 7
-
-
 def test_writing_where_a_mask_of_numpy_or_a_list_holds():
     x = Tensor(X.copy())
     x[X > 0] = -1
