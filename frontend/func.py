@@ -106,9 +106,9 @@ def _parts(what: str, found: Any, has_aux: bool) -> tuple[Any, Any]:
     outputs, aux = found if has_aux else (found, None)
     each: list[Any] = []
     _mapped(each.append, outputs)
-    wrong = next((t for t in each if not isinstance(t, Tensor)), None if each else found)
-    if wrong is not None or not each:
-        raise UsageTypeError(f"{what}: wanted a function whose results are tensors, saw {shown(wrong)}")
+    wrong = [t for t in each or [found] if not isinstance(t, Tensor)]
+    if wrong:
+        raise UsageTypeError(f"{what}: wanted a function whose results are tensors, saw {shown(wrong[0])}")
     return outputs, aux
 
 
@@ -196,7 +196,8 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, has_aux: bool 
     """Return (results, their derivatives along the tangents), with `has_aux` also other results.
 
     Primals and tangents are tuples of equal structure. The derivative is the gradient of the gradient by its
-    seed. Raises `UsageTypeError` for primals that are no tuple of tensors, `UsageError` for other structures.
+    seed; `no_grad` in the function ends it, which PyTorch's forward mode does not look at. Raises
+    `UsageTypeError` for primals that are no tuple of tensors, `UsageError` for other structures.
     """
     if not isinstance(primals, tuple) or not _tensors(primals):
         raise UsageTypeError(f"jvp, primals: wanted a tuple of tensors, saw {shown(primals)}")

@@ -22,6 +22,11 @@ from hcq.errors import UsageError, UsageTypeError
         (lambda x: func.grad(lambda t: t)(x), UsageError, r"whose result has the shape \(\)"),
         (lambda x: func.grad(lambda t: 3)(x), UsageTypeError, "whose results are tensors, saw 3"),
         (lambda x: func.vjp(lambda t: 3, x), UsageTypeError, "whose results are tensors, saw 3"),
+        (
+            lambda x: func.jvp(lambda t: None, (x,), (x,)),
+            UsageTypeError,
+            "whose results are tensors, saw None",
+        ),
         (lambda x: func.vjp(lambda t: (), x), UsageTypeError, r"whose results are tensors, saw \(\)"),
         (lambda x: func.vjp(lambda t: [t, t], x, has_aux=True), UsageTypeError, "wanted a pair"),
         (lambda x: func.vjp(lambda t: (t, t), x)[1](x), UsageError, "vjp, cotangents: .* structure"),
