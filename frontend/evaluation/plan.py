@@ -29,7 +29,7 @@ from frontend.evaluation.expr import PARAM, STOP, Leaves, TensorExpr, join, uops
 from frontend.evaluation.launch import KernelLaunch, assemble
 from frontend.evaluation.limits import Checks, limits_of
 from frontend.evaluation.storage import Leaf, in_memory
-from frontend.evaluation.varying import CONSTANT_LIMIT, general
+from frontend.evaluation.varying import CONSTANT_LIMIT, Numbers, general
 from frontend.stats import stats
 from hcq.config import config
 from hcq.errors import UsageError
@@ -109,6 +109,8 @@ class LaunchPlan:
     @property
     def nbytes(self) -> int:
         """Bytes that the plan keeps: words and argument blocks of all replay slots, code, Python objects."""
+        if self.numbers:  # the rest is that of the plan for all numbers
+            return OBJECTS
         code = sum([len(k.program.image.code) for k in self.kernels if k.program is not None])
         launch = 0 if self.executable is None else self.executable.nbytes
         return 2 * code + launch + OBJECTS * len(self.kernels)  # code: the host's copy and the device's
@@ -222,29 +224,30 @@ def plan_of(key: tuple[Any, ...], device: TensorDevice, *, fixed: bool = False) 
     if plan is None:
         parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
         homes, settings = key[2::3], config()
-        found = None if fixed or stats.plans < CONSTANT_LIMIT else _varied(parts, homes, device)
+        found = None if fixed or stats.plans < CONSTANT_LIMIT else _varied(parts, homes)
         if found is None:
             plan = build(parts, homes, device, settings)
         else:
             rows = [(*part, home) for part, home in zip(found[0], homes, strict=True)]
-            plan = replace(plan_of(tuple(chain(*rows)), device), numbers=found[1])
+            numbers = tuple([in_memory(device, *value) for value in found[1]])
+            plan = replace(plan_of(tuple(chain(*rows)), device), numbers=numbers)
         _MANY[name] = plan
         PLANS.add(name, plan, _forget_many, settings.plan_bytes)
     return plan
 
 
-def _varied(
-    parts: Sequence[Part], homes: tuple[int, ...], device: TensorDevice
-) -> tuple[list[Part], tuple[Leaf, ...]] | None:
-    """Return expressions whose numbers vary with the numbers as additional leaves, and these; else None."""
+def _varied(parts: Sequence[Part], homes: tuple[int, ...]) -> tuple[list[Part], Numbers] | None:
+    """Return expressions whose numbers vary with the numbers as additional leaves, and these; else None.
+
+    No result shares the memory of a number.
+    """
     if CAPTURE.now is not None or any(e.limited for e, _ in parts):
         return None
     n = 1 + max([*homes, *[i for _, leaves in parts for i in leaves], -1])
     found = general(homes, parts, n, moving=True, ruled=False)
-    if found is None:
-        return None
-    new = [join(Ops.CONTIGUOUS, None, part) if aliased(part[0]) else part for part in found[0]]
-    return new, tuple([in_memory(device, *value) for value in found[1]])  # memory that no result shares
+    if found is not None:
+        found[0][:] = [join(Ops.CONTIGUOUS, None, part) if aliased(part[0]) else part for part in found[0]]
+    return found
 
 
 def _forget_many(key: tuple[Any, ...]) -> None:
@@ -380,10 +383,10 @@ def build_run(e: TensorExpr) -> Callable[[Leaves], Leaves]:
         e.run = _same_memory
         return e.run
     settings = config()
-    found = None if stats.plans < CONSTANT_LIMIT else _varied([(e, tuple(range(e.n)))], (-1,), device)
+    found = None if stats.plans < CONSTANT_LIMIT else _varied([(e, tuple(range(e.n)))], (-1,))
     if found is not None:
-        [(expr, order)], numbers = found
-        e.run = partial(_run_general, expr, order, numbers)
+        [(expr, order)], values = found
+        e.run = partial(_run_general, expr, order, values)
         return e.run
     plan = build([(e, tuple(range(e.n)))], (-1,), device, settings)
     run = e.run = _runner(plan, e.n, prod(e.shape) * e.dtype.itemsize or 1)
@@ -393,8 +396,8 @@ def build_run(e: TensorExpr) -> Callable[[Leaves], Leaves]:
     return run
 
 
-def _run_general(e: TensorExpr, order: tuple[int, ...], numbers: tuple[Leaf, ...], leaves: Leaves) -> Leaves:
-    every = leaves + numbers
+def _run_general(e: TensorExpr, order: tuple[int, ...], values: Numbers, leaves: Leaves) -> Leaves:
+    every = leaves + tuple([in_memory(Device[e.device], *value) for value in values])
     return (e.run or build_run(e))(tuple([every[i] for i in order]))
 
 

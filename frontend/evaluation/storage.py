@@ -216,29 +216,39 @@ def read(e: TensorExpr, leaf: Leaf, take: Callable[[memoryview], R]) -> R:
 _PLAIN: Final = frozenset({bool, int, float})
 
 
-def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the numbers of nested lists, and their shape.
+def flatten(data: Any) -> tuple[list[Any], tuple[int, ...], bool]:
+    """Return the numbers of nested lists, their shape, and whether all are Python's.
 
     Elements that are tensors of shape () are read; an array of NumPy is a list. Raises `UsageError` for lists
     of unequal length and for an element that is no number, and as `Tensor.item`.
     """
     shape: list[int] = []
     level = [data]
-    while level and (isinstance(level[0], (list, tuple, range)) or _is_array(level[0])):
-        level = [x.tolist() if _is_array(x) else x for x in level]
+    while level and isinstance(level[0], (list, tuple, range)):
         n = len(level[0])
         for x in level:
             if not isinstance(x, (list, tuple, range)) or len(x) != n:
+                if any(map(_is_array, level)):
+                    return (*flatten(_with_lists(data))[:2], False)
                 raise UsageError(f"the lists at depth {len(shape)} differ in length; they must be equal")
         shape.append(n)
         level = [y for x in level for y in x]
-    if not _PLAIN.issuperset(map(type, level)):
-        level = [_plain(x) for x in level]
-    return level, tuple(shape)
+    if _PLAIN.issuperset(map(type, level)):
+        return level, tuple(shape), True
+    if any(map(_is_array, level)):
+        return (*flatten(_with_lists(data))[:2], False)
+    return [_plain(x) for x in level], tuple(shape), False
 
 
 def _is_array(x: Any) -> bool:
     return type(x).__module__ == "numpy" and bool(x.ndim)
+
+
+def _with_lists(data: Any) -> Any:
+    """Return nested lists with arrays as lists."""
+    if isinstance(data, (list, tuple)):
+        return [_with_lists(x) for x in data]
+    return data.tolist() if _is_array(data) else data
 
 
 def _plain(x: Any) -> Any:

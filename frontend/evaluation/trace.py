@@ -28,13 +28,13 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import dtypes
 from frontend.arguments.aliases import ALIASES, answers, check_call, without_aliases
 from frontend.arguments.conversion import fitted
 from frontend.device import Device
 from frontend.evaluation.base import EPOCH, LOWERED, THREAD, T, TensorBase
 from frontend.evaluation.expr import PARAM, RULED, STOP, TABLE, Leaves, Part, TensorExpr, join, merge
-from frontend.evaluation.varying import CONSTANT_LIMIT, PLAIN, general, has_numbers
+from frontend.evaluation.varying import CONSTANT_LIMIT, PLAIN, Numbers, general, has_numbers
 from frontend.later import later
 from hcq.errors import UsageError
 
@@ -174,7 +174,7 @@ def _varied(
 
 
 def _with_numbers(
-    like: Any, expr: TensorExpr, order: Leaves, leaves: Leaves, values: list[tuple[float, DType]]
+    like: Any, expr: TensorExpr, order: Leaves, leaves: Leaves, values: Numbers
 ) -> tuple[TensorExpr, Leaves]:
     return expr, _ordered(order, leaves + tuple([like.parameter(*value).leaves[0] for value in values]))
 

@@ -25,6 +25,8 @@ CONSTANT_LIMIT: Final = 4
 """The most numbers of one site that become part of the structure."""
 PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
+Numbers = list[tuple[float, DType]]
+"""Numbers that are passed in memory, with their dtypes."""
 NUMBERS: Final = frozenset({int, float})
 """Classes of arguments that may vary."""
 MOVING: Final = frozenset({Ops.SHRINK, Ops.PAD})
@@ -61,7 +63,7 @@ def skeleton(e: TensorExpr) -> int:
 
 def general(
     site: Any, parts: Sequence[Part], n: int, *, moving: bool, ruled: bool
-) -> tuple[list[Part], list[tuple[float, DType]]] | None:
+) -> tuple[list[Part], Numbers] | None:
     """Count new expressions of a site over n joint leaves; None: they stay as they are.
 
     Else return the expressions, and the values of additional leaves n, n + 1, ... `moving`: parts may begin
@@ -89,7 +91,7 @@ class _General:
         self._n = n
         self._moving = moving
         self._ruled = ruled
-        self.values: list[tuple[float, DType]] = []
+        self.values: Numbers = []
         self._done: dict[tuple[TensorExpr, Part], Part] = {}
 
     def of(self, old: TensorExpr, new: Part) -> Part | None:

@@ -91,23 +91,22 @@ def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
     if isinstance(data, deque):
         data = list(data)
     if isinstance(data, (list, tuple, range)):
-        numbers, shape = flatten(data)
-        kind = dtype or _shared_dtype(data) or dtype_of(numbers)
+        numbers, shape, plain = flatten(data)
+        kind = dtype or (dtype_of(numbers) if plain else _shared_dtype(data))
         known = (int(min(numbers)), int(max(numbers))) if kind.is_int and numbers else None
         return stored(pack(numbers, kind), shape, kind, name, known)
     raise UsageError(f"a tensor is made of numbers, lists, bytes or an array, not of {type(data).__name__}")
 
 
-def _shared_dtype(data: Any) -> DType | None:
-    """Return the dtype to which tensors, arrays and numbers in nested lists promote; None for numbers."""
-    level, found, plain = [data], [], []
+def _shared_dtype(data: Any) -> DType:
+    """Return the dtype to which tensors, arrays and numbers in nested lists promote."""
+    level, kinds, plain = [data], [], []
     while level:
-        rows = [x for x in level if isinstance(x, (list, tuple, range))]
-        each = [x for x in level if not isinstance(x, (list, tuple, range))] if len(rows) < len(level) else []
-        found += [by_name(str(getattr(x, "expr", x).dtype.name)) for x in each if hasattr(x, "dtype")]
+        each = [x for x in level if not isinstance(x, (list, tuple, range))]
+        kinds += [by_name(str(getattr(x, "expr", x).dtype.name)) for x in each if hasattr(x, "dtype")]
         plain += [x for x in each if not hasattr(x, "dtype")]
-        level = [y for x in rows for y in x]
-    return reduce(promote, found + [dtype_of(plain)] * bool(plain)) if found else None
+        level = [y for x in level if isinstance(x, (list, tuple, range)) for y in x]
+    return reduce(promote, kinds + [dtype_of(plain)] * bool(plain))
 
 
 def _extremes(array: Any) -> tuple[int, int] | None:
