@@ -30,6 +30,7 @@ from frontend.evaluation.expr import TABLE
 from frontend.evaluation.history import has_history
 from frontend.evaluation.plan import refuse
 from frontend.methods import METHODS
+from frontend.ops.casts import TYPES
 from frontend.ops.elementwise import chosen
 from frontend.ops.random import GENERATOR, DrawState, seed_of
 from frontend.tensor import Tensor
@@ -481,13 +482,9 @@ class _TypedTensor(type):
         return isinstance(x, Tensor) and x.dtype is cls.dtype
 
 
-for _name, _dtype in {
-    "Bool": dtypes.bool, "Byte": dtypes.uint8, "Char": dtypes.int8, "Short": dtypes.int16,
-    "Int": dtypes.int32, "Long": dtypes.int64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
-    "Float": dtypes.float32, "Double": dtypes.float64,
-}.items():  # fmt: skip
-    _text = f"Tensors of {_dtype.name}; a call makes one of data, or of sizes."
-    _fields = {"dtype": _dtype, "__doc__": _text, "__module__": __name__}
+for _kind, _name in TYPES.items():
+    _text = f"Tensors of {_kind}; a call makes one of data, or of sizes."
+    _fields = {"dtype": by_name(_kind), "__doc__": _text, "__module__": __name__}
     globals()[f"{_name}Tensor"] = _TypedTensor(f"{_name}Tensor", (), _fields)
 
 

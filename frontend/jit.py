@@ -45,12 +45,9 @@ def is_scripting() -> bool:
 is_tracing = is_scripting
 
 
-def annotate(the_type: Any, the_value: Any) -> Any:
+def annotate(_type: Any, the_value: Any) -> Any:
     """Return the value."""
-    del the_type
     return the_value
 
 
-def isinstance(obj: object, target_type: Any) -> bool:
-    """Return whether an object is of a class, or of one of several."""
-    return builtins.isinstance(obj, target_type)
+isinstance = builtins.isinstance

@@ -36,7 +36,7 @@ RENAMED: Final = {
 def entr(x: Tensor) -> Tensor:
     """Return -x log(x), 0 where x is 0, -inf where it is negative."""
     x = x if x.expr.dtype.is_float else x.float()
-    return ruled("entr", (x < 0).where(-math.inf, -xlogy(x, x)), x)
+    return ruled("entr", (x < 0).where(-math.inf, 0.0 - xlogy(x, x)), x)
 
 
 def ndtr(x: Tensor) -> Tensor:

@@ -262,10 +262,9 @@ class TransformerLayer(Module):
             setattr(self, f"norm{n}", LayerNorm(d_model, layer_norm_eps, bias=bias))
         for n in numbers:
             setattr(self, f"dropout{n}", Dropout(dropout))
-        named = (
-            activation if callable(activation) else choice(f"{kind}, activation", activation, _ACTIVATIONS)
-        )
-        self.activation: Callable[[Tensor], Tensor] = _ACTIVATIONS.get(named, named)
+        if not callable(activation):
+            activation = _ACTIVATIONS[choice(f"{kind}, activation", activation, _ACTIVATIONS)]
+        self.activation: Callable[[Tensor], Tensor] = _ACTIVATIONS.get(activation, activation)
         placed(self, device, dtype)
 
     def _own(self, x: Tensor, mask: Tensor | None, padding: Tensor | None) -> Tensor:

@@ -254,11 +254,9 @@ def pairwise_distance(
     return apart.norm(number(p, "pairwise_distance, p"), -1, keepdim=keepdim)
 
 
-_HIDDEN: Final = "{name:.0}"
-CosineSimilarity = layer_of("CosineSimilarity", cosine_similarity, shown_as=_HIDDEN, dim=1, eps=1e-8)
-PairwiseDistance = layer_of(
-    "PairwiseDistance", pairwise_distance, shown_as=_HIDDEN, p=2.0, eps=1e-6, keepdim=False
-)
+_BARE: Any = {"shown_as": "{name:.0}"}
+CosineSimilarity = layer_of("CosineSimilarity", cosine_similarity, **_BARE, dim=1, eps=1e-8)
+PairwiseDistance = layer_of("PairwiseDistance", pairwise_distance, **_BARE, p=2.0, eps=1e-6, keepdim=False)
 
 
 class Identity(Module):

@@ -151,7 +151,10 @@ class Embedding(Layer):
 
     def _drawn(self, **names: Any) -> Tensor:
         made = Tensor.randn(self.num_embeddings, self.embedding_dim, **names)
-        return made if self.padding_idx is None else (made * self._kept(made)).detach().realize()
+        if self.padding_idx is None:
+            return made
+        places = Tensor.arange(self.num_embeddings, device=made.device).reshape(-1, 1)
+        return (places != self.padding_idx).where(made, 0.0).detach().realize()
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
@@ -163,11 +166,6 @@ class Embedding(Layer):
         made.weight = listed(embeddings.detach())
         made.weight.requires_grad = not switch(freeze, "from_pretrained, freeze")
         return made
-
-    def _kept(self, like: Tensor) -> Tensor:
-        """Return (rows, 1): 0 for the row `padding_idx`, 1 for the others."""
-        places = Tensor.arange(like.shape[0], device=like.device).reshape(-1, 1)
-        return (places != self.padding_idx).cast(like.dtype)
 
     def extra_repr(self) -> str:
         """Return the settings."""

@@ -6,7 +6,7 @@ Not here: promotion of operands (`elementwise`). Next: `compiler.ir.ops`, the de
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from typing import cast as cast_type
 
 from compiler.dtype import DType, by_name, dtypes
@@ -159,6 +159,17 @@ def type_as(self: T, other: TensorBase) -> T:
     return cast(self, other.expr.dtype)
 
 
-def type(self: T, dtype: DType | str | None = None) -> T | str:
-    """Return the values in another dtype, as `cast`; None: return the name of the dtype."""
-    return self.expr.dtype.name if dtype is None else cast(self, dtype)
+TYPES: Final = {
+    "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double",
+}  # fmt: skip
+"""Dtype -> its name in PyTorch's names of types, as "torch.FloatTensor"."""
+
+
+def type(self: T, dtype: Any = None) -> T | str:
+    """Return the values in another dtype, as `cast`, or of a type as `FloatTensor`; None: return its name."""
+    if dtype is None:
+        kind, place = self.expr.dtype.name, "cuda." * (self.expr.device[:3] != "cpu")
+        return f"torch.{place}{TYPES.get(kind, kind)}Tensor"
+    text = dtype if isinstance(dtype, str) else f"torch.{getattr(dtype, '__name__', '')}"
+    return cast(self, next((kind for kind, name in TYPES.items() if text == f"torch.{name}Tensor"), dtype))

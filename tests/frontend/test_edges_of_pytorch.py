@@ -133,6 +133,11 @@ torch.manual_seed(2**64) -> ValueError
 torch.Generator().manual_seed(-1).initial_seed() -> 2**64 - 1
 torch.ones(2, 3) @ torch.ones(2, 3) -> RuntimeError
 torch.zeros(3, 4).size(dim=-1) -> 4
+abs((torch.arange(101).double() / 100).quantile(0.3).item() - 0.3) < 1e-15 -> True
+abs((torch.arange(101).double() / 100).quantile([0.1, 0.7]).tolist()[1] - 0.7) < 1e-15 -> True
+[torch.ones(1).type(t).type() for t in ("torch.IntTensor", torch.IntTensor)] -> ["torch.IntTensor"] * 2
+nn.Embedding(2, 99, padding_idx=0).weight[0].signbit().any() -> False
+torch.special.entr(torch.zeros(1)).signbit() -> [False]
 pickle.loads(pickle.dumps(torch.bfloat16)) is torch.bfloat16 is copy.deepcopy(torch.bfloat16) -> True
 [(torch.tensor([1, 2]).byte() < n).tolist() for n in range(1000, 1007)] -> [[True, True]] * 7
 F.pad(torch.zeros(0, 2), (0, 0, 1, 0)) -> [[0.0, 0.0]]
