@@ -9,7 +9,8 @@ that "auto" opens.
 
 Findings are printed to the standard output, with kernel, source line, thread, address and allocation. They
 include faults that the script handles, and faults of kernels that it does not wait for. Exit status: 1 with a
-finding; 2 if the script failed for another reason or the arguments are wrong; else the script's own status.
+finding; 2 if the script failed for another reason, if no kernel ran on an emulated GPU, or if the arguments
+are wrong; else the script's own status.
 
 Not here: the checks (`emulator.sanitizers`). Next: docs/testing-kernels.md.
 """
@@ -24,11 +25,12 @@ import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from emulator.ir.report import parse
 from hcq.cli import prog
-from hcq.config import override
+from hcq.config import config, override
 from hcq.device import Device
 from hcq.errors import DeviceFault, UsageError
 from hcq.faults.refusal import collected
@@ -44,7 +46,9 @@ EMULATED: Final = ("nv-emu", "amd-emu")
 FOUND: Final = 1
 """Exit status with a finding."""
 FAILED: Final = 2
-"""Exit status of a script that failed without a finding."""
+"""Exit status of a script that failed without a finding, or that ran no kernel on an emulated GPU."""
+NOTHING: Final = """nothing was checked: the program ran no kernel on an emulated GPU
+hint: open the device "auto", or nv-emu or amd-emu by its name"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,11 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print each finding as one line of JSON")
     add_program(parser)
     options = checked_program(parser, argv)
-    status, found = run(options.script, options.arguments, options.device)
+    status, found, launches = run(options.script, options.arguments, options.device)
     for one in found:
         print(json.dumps(one) if options.json else text(one))  # noqa: T201 - the output of the command
-    if not options.json:
-        print(f"{len(found)} finding{'' if len(found) == 1 else 's'}", file=sys.stderr)  # noqa: T201 - the same
+    notes = [] if options.json else [f"{len(found)} finding{'' if len(found) == 1 else 's'}"]
+    if status and not found:
+        notes = [f"the program failed with status {status}; nothing was found before, in {launches} launches"]
+    elif not launches:
+        notes, status = [NOTHING], FAILED
+    for note in notes:
+        print(note, file=sys.stderr)  # noqa: T201 - the same
     return status
 
 
@@ -85,25 +94,36 @@ def checked_program(parser: argparse.ArgumentParser, argv: Sequence[str] | None)
         parser.error(
             f"--device {options.device}: only emulated GPUs check and count; try {' or '.join(EMULATED)}"
         )
-    mine = {name for action in parser._actions for name in action.option_strings}  # noqa: SLF001 - the parser has no other list
-    late = [word for word in options.arguments if word.partition("=")[0] in mine]
-    if late:
-        text = f"note: {', '.join(late)} after the program is its own; those of this command stand before it"
-        print(text, file=sys.stderr)  # noqa: T201 - a note of the command
+    note_late(parser, options.arguments)
     return options
 
 
-def run(script: str, arguments: Sequence[str], device: str) -> tuple[int, list[dict[str, Any]]]:
-    """Run a script as `__main__`; return the exit status and the findings, each as of `findings`.
+def note_late(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Print a note where arguments of a program have the names of options of the command that runs it."""
+    mine = {name for action in parser._actions for name in action.option_strings}  # noqa: SLF001 - the parser has no other list
+    late = [word for word in arguments if word.partition("=")[0] in mine]
+    if late:
+        text = f"note: {', '.join(late)} after the program is its own; those of this command stand before it"
+        print(text, file=sys.stderr)  # noqa: T201 - a note of the command
 
-    Closes the devices that the script left open; `sys.argv` and `sys.path` are restored.
+
+def run(script: str, arguments: Sequence[str], device: str) -> tuple[int, list[dict[str, Any]], int]:
+    """Run a script as `__main__`; return the exit status, the rows of `findings`, and the number of launches.
+
+    The launches are those of kernels on emulated GPUs that closed. Closes the devices that the script left
+    open; `sys.argv` and `sys.path` are restored.
     """
-    with override(device=device, emu_checked=True, validate=True), collected() as reports:
-        status = run_script(script, arguments)
+    with TemporaryDirectory() as folder, collected() as reports:
+        kept = config().emu_report or Path(folder) / "report"
+        before = kept.stat().st_size if kept.exists() else 0
+        with override(device=device, emu_checked=True, validate=True, emu_report=kept):
+            status = run_script(script, arguments)
+        lines = kept.read_bytes()[before:].splitlines() if kept.exists() else []
+    launches = sum([sum(json.loads(line)["launches"].values()) for line in lines])
     found: list[dict[str, Any]] = []
     for report in reports:
         found += [row for row in findings(DeviceFault(report)) if row not in found]
-    return (FOUND if found else status), found
+    return (FOUND if found else status), found, launches
 
 
 def run_script(script: str, arguments: Sequence[str]) -> int:

@@ -71,7 +71,7 @@ def test_correct_program_has_no_findings(script: str, capsys: pytest.CaptureFixt
 def test_failures_of_the_script_itself_have_a_status(body: str, status: int, tmp_path: Path):
     path = tmp_path / "fails.py"
     path.write_text(body)
-    assert sanitize.run(str(path), [], "cpu") == (status, [])
+    assert sanitize.run(str(path), [], "cpu") == (status, [], 0)
 
 
 HANDLED = (
@@ -90,10 +90,10 @@ UNCLOSED = LEFT.replace("with hcq.open() as device:", "device = hcq.open()\nif T
 def test_findings_that_the_script_does_not_see_count(body: str, tmp_path: Path):
     path = tmp_path / "program.py"
     path.write_text(body)
-    status, found = sanitize.run(str(path), [], "nv-emu:sm_80")
-    assert status == 1
+    status, found, launches = sanitize.run(str(path), [], "nv-emu:sm_80")
+    assert (status, launches) == (1, 1)
     assert "reverse.cu:9" in {row["source"] for row in found}
-    assert sanitize.run(str(path), ["good"], "nv-emu:sm_80") == (0, [])
+    assert sanitize.run(str(path), ["good"], "nv-emu:sm_80") == (0, [], 1)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,29 @@ def test_mistakes_of_the_command_line(arguments: list[str], words: str, capsys: 
 
 def test_an_option_behind_the_program_is_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "program.py").write_text("")
-    assert sanitize.main([str(tmp_path / "program.py"), "--json", "--other"]) == 0
+    assert sanitize.main([str(tmp_path / "program.py"), "--json", "--other"]) == 2
     assert "note: --json after the program is its own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("", "nothing was checked: the program ran no kernel on an emulated GPU"),
+        ("import hcq\nhcq.open('cpu').close()", "nothing was checked"),
+        ("import hcq\nhcq.open().close()", "nothing was checked"),
+        (
+            SCRIPT + "1 / 0",
+            "failed with status 2; nothing was found before, in 1 l",
+        ),
+    ],
+    ids=["empty", "the host", "no kernel", "a failure"],
+)
+def test_a_run_that_checked_less_than_it_seems_says_so(
+    body: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "program.py").write_text(body)
+    assert sanitize.main(["--device", "nv-emu:sm_80", str(tmp_path / "program.py"), "good"]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("address", [None, 0x1234])

@@ -188,9 +188,10 @@ def test_the_command_runs_a_program_and_returns_its_status(name: str, tmp_path: 
         "\n    (x @ x).sum().item()\nsys.exit(int(sys.argv[1]))\n"
     )
     words = ("-W", "error", "-m", "tools.view", "--output", tmp_path / "run.html")
-    words += ("--counters",) * (name != "cpu") + (program, "3")
+    words += ("--counters",) * (name != "cpu") + (program, "3", "--json")
     done = python(*words, status=None, HCQ_DEVICE=name, HCQ_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 3, done.stderr
+    assert "note: --json after the program is its own" in done.stderr
     data = Page((tmp_path / "run.html").read_text()).data
     kernels = {(one["device"], one["name"]) for one in data["kernels"]}
     assert kernels == {(plan["device"], row[0]) for plan in data["graphs"] for row in plan["kernels"]}

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hcq.errors import UsageError
+from interop.sanitize import note_late
 from tools.arguments import command, existing, output, reported
 from tools.view import files
 from tools.view.record import record
@@ -46,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--checked", action="store_true", help="run kernels of emulated GPUs with all checks")
     parser.add_argument("files", nargs="+", type=existing, metavar="FILE", help="as above")
     options = parser.parse_args(words[: at + 1])
+    note_late(parser, words[at + 1 :])
     others = f" and {len(options.files) - 1} more" if len(options.files) > 1 else ""
     data, status = files.empty(f"{options.files[0].name}{others}"), 0
     for path in options.files:
