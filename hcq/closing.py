@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import TypeVar
 
 from hcq.driver import DriverDevice
@@ -68,20 +68,25 @@ class Once:
 
 def drain(
     queues: Sequence[OpenQueue],
+    others: Callable[[], Sequence[Point]],
     fault: Callable[[], FaultReport | None],
     timeout_s: float | None,
     clock: Callable[[], float],
 ) -> str:
     """Wait for the queues of a device, each `timeout_s` seconds of `clock` at most (None: no limit).
 
-    `fault` returns the report of the device's own fault, which ends the wait: its work in flight is lost.
-    Returns the operations that the queues were stuck on, as text; empty when they completed or were lost.
+    Then wait for the points that `others` returns, of other devices that use its memory. `fault` returns the
+    report of the device's own fault, which ends the wait: its work in flight is lost. Returns the operations
+    that the queues were stuck on, as text; empty when they completed or were lost.
     """
     if fault() is not None:
         return ""
     try:
         for queue in queues:
             _wait(queue.end(), timeout_s, clock)
+        for point in others():
+            with suppress(DeviceFault):  # a device with a fault uses no memory any more
+                _wait(point, timeout_s, clock)
     except DeviceFault as error:
         return "" if error.report is fault() else str(error)
     except (SignalTimeout, UsageError) as error:  # UsageError: a deadlock

@@ -104,7 +104,7 @@ class Config:
         "", "HCQ_TRACE", "file that gets a Chrome trace of all spans when a device closes", _file
     )
     capture: str = _setting(
-        "", "HCQ_CAPTURE", "file that gets every submission, for python -m tools.trace", _file
+        "", "HCQ_CAPTURE", "file that gets every submission, for hcq trace", _file
     )
     profile: bool = _setting(
         False, "HCQ_PROFILE", "1: time each kernel, copy and fill; costs device time", _flag
@@ -116,7 +116,7 @@ class Config:
         _flag,
     )
     top: bool = _setting(
-        False, "HCQ_TOP", "1: publish queues and memory in shared memory, for python -m tools.top", _flag
+        False, "HCQ_TOP", "1: publish queues and memory in shared memory, for hcq top", _flag
     )
     crash: str = _setting("", "HCQ_CRASH", "file that gets a report of each fault, a line of JSON", _file)
     cache: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it

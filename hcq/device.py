@@ -44,6 +44,7 @@ from hcq.hardware import Allocation, BufferSpec, DeviceInfo, QueueKind
 from hcq.heap import Block, Chunk, FreeList, MemoryUse, Pool, tracked
 from hcq.hostpool import SIGNALS, STAMPS, file_size, memory_file
 from hcq.idle import IdleTime
+from hcq.inflight import using
 from hcq.locks import NOTHING
 from hcq.memory import Buffer
 from hcq.outputs import Outputs
@@ -595,12 +596,12 @@ class Device:
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """Wait for work in flight, then release all resources. Idempotent.
 
-        Each queue is waited for at most `timeout_s` seconds; then it is stopped, and a `ResourceWarning`
-        names the work. For an emulated device these are seconds of `hcq.idle.IdleTime`: a loaded machine
-        takes longer, and loses no work. A trace or counts that cannot be written are a `UserWarning`. Raises
-        `DeviceFault` for a fault that no call has raised, and `UsageError` when validation found an overrun
-        buffer; all is released by then. Raises `UsageTypeError` for a timeout that is no number, and closes
-        nothing.
+        Work of other devices that uses memory of this one is waited for, too. Each queue is waited for at
+        most `timeout_s` seconds; then it is stopped, and a `ResourceWarning` names the work. For an emulated
+        device these are seconds of `hcq.idle.IdleTime`: a loaded machine takes longer, and loses no work. A
+        trace or counts that cannot be written are a `UserWarning`. Raises `DeviceFault` for a fault that no
+        call has raised, and `UsageError` when validation found an overrun buffer; all is released by then.
+        Raises `UsageTypeError` for a timeout that is no number, and closes nothing.
         """
         check_timeout(timeout_s)
         if not self._shut(timeout_s):
@@ -634,7 +635,8 @@ class Device:
             met = isinstance(self.refusal, FaultRefusal) and self.refusal.raised
             unsent = [text for queue in self.queues if (text := queue.shut(refusal, timeout_s))]
             clock = IdleTime().read if self.emulated else time.monotonic
-            stuck = drain(self.queues, lambda: self.report, timeout_s, clock)
+            others = [queue for one in open_devices() if one is not self for queue in one.queues]
+            stuck = drain(self.queues, lambda: using(self, others), lambda: self.report, timeout_s, clock)
             stuck = unsent[0] if stuck and unsent else stuck
             if not met and isinstance(self.refusal, FaultRefusal) and not self.refusal.collected:
                 self._unmet = self.report

@@ -9,13 +9,14 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
-from hcq.commands import Command, Wait
-from hcq.memory import Buffer
+from hcq.commands import Command, Wait, operands
+from hcq.memory import Buffer, Owner
 from hcq.params import Param
 from hcq.process import OpenQueue
-from hcq.signal import Signal
+from hcq.signal import Point, Signal
 
 
 class Recorded(Protocol):
@@ -47,6 +48,17 @@ def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
                 yield from segment.commands
         else:
             yield from (one for one in kept if isinstance(one, Command))
+
+
+def using(device: Owner, queues: Iterable[OpenQueue]) -> list[Point]:
+    """Return the points of the work in flight in queues that uses memory of a device."""
+    found = []
+    for point, kept in [one for queue in queues for one in queue.inflight()]:
+        given = (*kept.given, *kept.memories) if isinstance(kept, Kept) else kept
+        every = chain(given, *map(operands, commands_of([kept])))
+        if any(isinstance(one, Buffer) and one.device is device for one in every):
+            found.append(point)
+    return found
 
 
 def unmet(kept: Sequence[object]) -> Iterator[tuple[Signal, int]]:

@@ -1,4 +1,4 @@
-"""What the devices of this process do, in shared memory, for `python -m tools.top` (`HCQ_TOP=1`).
+"""What the devices of this process do, in shared memory, for `hcq top` (`HCQ_TOP=1`).
 
 A thread writes a text of JSON every `PERIOD_S` seconds to a file of the process in a folder of the user in
 memory. The file has a fixed size and begins with a sequence number, which is odd while the text changes, so

@@ -1,7 +1,7 @@
 """Crash reports (`HCQ_CRASH=FILE`), and what a device does now, as plain values.
 
 A crash report is one line of JSON a fault: the fault, each queue with the commands in flight, memory with its
-largest owners, the settings and the machine. `python -m tools.trace show FILE` prints it.
+largest owners, the settings and the machine. `hcq trace show FILE` prints it.
 
 Not here: captures of all submissions (`hcq.capture`), the live view
 (`hcq.published`).

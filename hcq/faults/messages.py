@@ -79,7 +79,7 @@ _UNREAD = (
 )
 _UNENDED = (
     "a kernel does not end, or its signal was lost. Run it on an emulated GPU, which names the loop that "
-    "does not end; `python -m tools.bringup` shows whether signals arrive"
+    "does not end; `hcq bringup` shows whether signals arrive"
 )
 
 

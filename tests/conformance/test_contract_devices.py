@@ -168,6 +168,28 @@ def test_memory_closed_in_flight_on_the_peer_is_freed_after_its_use(pair: tuple[
     assert read(out) == [5] * 16
 
 
+@pytest.mark.parametrize("replayed", [False, True], ids=["submitted", "replayed"])
+def test_closing_waits_for_what_the_other_device_does_in_its_memory(
+    pair: tuple[Lab, Lab],
+    replayed: bool,  # noqa: FBT001 - a case
+) -> None:
+    a, b = pair
+    gate = b.device.signal(host_set=True)
+    source, out = mapped(a, b, "host", [5] * 16), b.words(16)
+    if replayed:
+        graph = hcq.Graph()
+        given = graph.param("given", size=source.size)
+        graph.add(b.queue, b.queue.record().wait(gate, 1).copy(out, given, source.size))
+        executable = graph.compile()
+        executable.replay([source])
+    else:
+        b.queue.submit(b.queue.record().wait(gate, 1).copy(out, source))
+    with pytest.warns(ResourceWarning, match="was closed while work was in flight"):
+        a.device.close(timeout_s=0.01)
+    with pytest.warns(ResourceWarning, match="was closed while work was in flight"):
+        b.device.close(timeout_s=0.01)
+
+
 @pytest.mark.parametrize("first", [0, 1], ids=["owner", "peer"])
 def test_a_device_works_on_after_the_other_closed(pair: tuple[Lab, Lab], first: int) -> None:
     mapped(*pair, "host", [1])

@@ -85,14 +85,14 @@ class Late:
 
 def test_work_is_waited_for_while_the_clock_stands_still():
     late: Any = Late(1000)
-    assert not drain([late], lambda: None, 0.01, lambda: 0.0)
+    assert not drain([late], list, lambda: None, 0.01, lambda: 0.0)
     assert late.looks < 0
 
 
 def test_work_is_stuck_once_the_clock_has_passed():
     late: Any = Late(1000)
     ticks = itertools.count()
-    assert drain([late], lambda: None, 5, lambda: float(next(ticks))).startswith("stuck for ")
+    assert drain([late], list, lambda: None, 5, lambda: float(next(ticks))).startswith("stuck for ")
     assert late.looks > 900
 
 
