@@ -4,7 +4,7 @@ PATH is a folder with config.json, safetensors files and tokenizer.json, or a GG
 with the conversation; its tokens that the cache holds already are not computed again. Install with the extra
 `llm`: `pip install -e '.[llm]'`.
 
-Not here: the model (`frontend.llm`), its command line (`python -m frontend.llm chat PATH`).
+Not here: the model (`frontend.llm`), its command line (`hcq llm chat PATH`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Triton kernel with a race: its programs add to one number without an atomic operation.
 
-`python -m interop.sanitize examples/triton_race.py` finds it on an emulated GPU. Needs the extra `triton`.
+`hcq sanitize examples/triton_race.py` finds it on an emulated GPU. Needs the extra `triton`.
 """
 
 import numpy as np

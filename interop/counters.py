@@ -1,7 +1,7 @@
 """Run a program on emulated GPUs, and print what each kernel did: the command of `hcq counters`.
 
-    python -m interop.counters --device nv-emu:sm_80 program.py
-    python -m interop.counters --json counts.json program.py
+    hcq counters --device nv-emu:sm_80 program.py
+    hcq counters --json counts.json program.py
 
 It is `HCQ_COUNTERS` for one program, with an emulated GPU as the device that "auto" opens. The table is
 printed to the standard error when a device closes. Exit status: the script's own, 2 if it raised or the

@@ -1,7 +1,7 @@
 """Run a program on emulated GPUs with all checks, and print each finding.
 
-    python -m interop.sanitize --device nv-emu:sm_80 train.py --epochs 1
-    python -m interop.sanitize --json kernels.py
+    hcq sanitize --device nv-emu:sm_80 train.py --epochs 1
+    hcq sanitize --json kernels.py
 
 Every emulated GPU that the script opens runs its kernels with checks for races, accesses outside memory,
 reads of uninitialized memory and wrong barriers, and every submission is validated. `--device` is the device

@@ -1,4 +1,4 @@
-"""`python -m tools.top [--once] [--json]`: what the devices of all processes of this user do.
+"""`hcq top [--once] [--json]`: what the devices of all processes of this user do.
 
 Processes that run with `HCQ_TOP=1` publish their queues, the points that they wait for, and memory by owner.
 For GPUs of the kernel driver amdgpu it also shows load, memory, power, temperature and clock from sysfs,

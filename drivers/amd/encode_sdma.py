@@ -42,7 +42,7 @@ POLL_VALUE: Final = 3
 _LATE: Final = "the driver's copy queue ran no packet"
 _LATE_HINT: Final = (
     "the doorbell did not reach the GPU, or its scheduler (MES or HWS) does not run the queue: `dmesg | "
-    "grep -E 'amdgpu|kfd'`; `python -m tools.bringup --device amd` shows the step"
+    "grep -E 'amdgpu|kfd'`; `hcq bringup --device amd` shows the step"
 )
 _TIME_BYTES: Final = 8
 _FENCE_AT: Final = 16

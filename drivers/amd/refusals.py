@@ -98,7 +98,7 @@ _OF_ERRNO: Final[Mapping[int, str]] = MappingProxyType(
         errno.ENOTTY: "the kernel does not know the call: use a newer kernel, or a newer ROCm kernel module",
         errno.EINVAL: (
             "a field is not what this kernel takes, or the GPU has gone (its partition mode was changed): "
-            f"{_LOG}; `python -m tools.bringup --device amd --verbose` shows the call"
+            f"{_LOG}; `hcq bringup --device amd --verbose` shows the call"
         ),
     }
 )

@@ -151,7 +151,7 @@ UPLOADS: Final = CopyWords(
     late="the driver's copy channel did not finish",
     hint=(
         "the doorbell did not reach the GPU, or its firmware (GSP) does not run the channel: `dmesg | grep "
-        "NVRM`; `python -m tools.bringup` tries other doorbells and rings (rung 12 and on)"
+        "NVRM`; `hcq bringup` tries other doorbells and rings (rung 12 and on)"
     ),
 )
 """The driver's own copies and fills."""

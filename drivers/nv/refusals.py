@@ -76,7 +76,7 @@ def node_error(path: str, error: DriverError, kernel: Kernel) -> DriverError:
 _ESCAPE_CURES = {
     errno.EINVAL: (
         "another driver branch has another size, a sandbox filters the call, or the GPU is lost (Xid 79): "
-        "`dmesg | grep NVRM`, and `python -m tools.bringup --to 3` shows the replies"
+        "`dmesg | grep NVRM`, and `hcq bringup --to 3` shows the replies"
     ),
     errno.ENOTTY: (
         "the node is not NVIDIA's, its major number changed: remove it and run `nvidia-modprobe -c 0 -u`"
@@ -98,7 +98,7 @@ def unknown_branch(version: str) -> UnsupportedError:
     known = ", ".join(str(branch) for branch in BRANCHES)
     return UnsupportedError(
         f"NVIDIA driver {version or '(no version)'} is not supported: its structures are not known here\n"
-        f"hint: install a driver of branch {known}; `python -m tools.bringup --to 3` shows its replies"
+        f"hint: install a driver of branch {known}; `hcq bringup --to 3` shows its replies"
     )
 
 

@@ -350,7 +350,7 @@ def _implausible(rm: Rm, name: str, what: str) -> BringUpError:
     return BringUpError(
         f"{name or 'the GPU'}: the reply of driver {rm.version} is implausible: {what}\n"
         f"hint: this build of the driver may have other structures than branch {rm.branch}; "
-        "`python -m tools.bringup --to 5 --json` shows the replies; "
+        "`hcq bringup --to 5 --json` shows the replies; "
         'opening it as "nv:plausible=false" accepts it'
     )
 

@@ -6,7 +6,7 @@
     for token in model.generate([1, 2, 3], max_tokens=20, temperature=0.7, seed=1):
         print(token)
 
-From the command line: `python -m frontend.llm chat PATH`. The page is docs/language-models.md.
+From the command line: `hcq llm chat PATH`. The page is docs/language-models.md.
 
 Not here: training (`frontend.nn`). Next: `model`; `families`, the models that can be read.
 """

@@ -1,9 +1,9 @@
 """Talk with a language model, serve it, or measure it.
 
-    python -m frontend.llm chat PATH              # a folder with config.json and safetensors, or a GGUF file
-    python -m frontend.llm chat PATH --prompt "Once upon a time"      # goes on with a text, and ends
-    python -m frontend.llm serve PATH --port 8000                     # OpenAI's interface, on this machine
-    python -m frontend.llm bench PATH --tokens 64 --json              # ids alone: no tokenizer is needed
+    hcq llm chat PATH              # a folder with config.json and safetensors, or a GGUF file
+    hcq llm chat PATH --prompt "Once upon a time"      # goes on with a text, and ends
+    hcq llm serve PATH --port 8000                     # OpenAI's interface, on this machine
+    hcq llm bench PATH --tokens 64 --json              # ids alone: no tokenizer is needed
 
 `chat` reads a line at a time, and answers until the model ends its answer. `bench` prints the time of a
 prompt and of each further token, and the share of the memory's read bandwidth, measured between the tokens,

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hcq.cli import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 VERIFY = [f"tests/{name}" for name in ("foreign", "fuzz", "guests", "mutants", "oracles", "support")]
@@ -21,6 +23,14 @@ DOTTED = re.compile(rf"`((?:{'|'.join(name.replace('/', '[.]') for name in PACKA
 FILE = re.compile(r"`(\w+\.py)`")
 FILES = {path.name for folder in (*PACKAGES, "tests", "examples") for path in (ROOT / folder).rglob("*.py")}
 COMMAND = re.compile(r"python -m ([a-z_]\w*(?:\.[a-z_]\w*)*)")
+SUBCOMMAND = re.compile(r"(?:\n|\$ )hcq ([a-z][a-z-]*)")
+"""In a block of commands."""
+KNOWN = {"help", "completion", *[command.name for command in COMMANDS]}
+HAVE = {command.module.removesuffix(".__main__").removesuffix(".command") for command in COMMANDS} - {
+    "hcq",
+    "tools.hardware_run",
+}
+"""Modules that have a subcommand of `hcq`, which works from a wheel, too."""
 TESTS = re.compile(r"pytest (tests/[\w./-]+)")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
 
@@ -52,6 +62,8 @@ def test_names_in_pages_exist(page: Path):
     missing += [path for path in (*PATH.findall(text), *TESTS.findall(text)) if not (ROOT / path).exists()]
     missing += [name for name in DOTTED.findall(text) if not exists(name)]
     missing += [name for name in COMMAND.findall(text) if importlib.util.find_spec(name) is None]
+    missing += [f"hcq {name}" for name in SUBCOMMAND.findall(text) if name not in KNOWN]
+    missing += [f"python -m {name}: hcq has it" for name in COMMAND.findall(text) if name in HAVE]
     if page.name != "sources.md":  # which names files of other projects
         missing += [name for name in FILE.findall(text) if name not in FILES]
     assert not missing
@@ -67,6 +79,8 @@ def test_names_in_docstrings_exist(package: str):
         names = [path for path in PATH.findall(text) if not (ROOT / path).exists()]
         names += [name for name in DOTTED.findall(text) if not exists(name)]
         names += [name for name in COMMAND.findall(text) if importlib.util.find_spec(name) is None]
+        names += [f"{name}: hcq has it" for name in COMMAND.findall(text) if name in HAVE]
+        names = [name for name in names if source.name != "cli.py"]  # the table of both
         missing += [f"{source.relative_to(ROOT)}: {name}" for name in names]
     assert not missing
 

@@ -211,7 +211,7 @@ print(*map(instructions, (lambda: (a + b).realize(), lambda: f(a, b), lambda: a.
 def test_known_structures_execute_few_instructions(tmp_path: Path):
     """Of Python's machine: some 800, 900 and 70 of version 3.11, which also retire the launches before.
 
-    In time: 4.1, 4.1 and 0.4 us on two quiet cores (`python -m tools.bench eager jit`).
+    In time: 4.1, 4.1 and 0.4 us on two quiet cores (`hcq bench eager jit`).
     """
     eager, captured, build = map(int, run("-c", COST, cache=tmp_path, HCQ_VALIDATE="0").stdout.split())
     assert 0 < eager < 1800

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hcq import cli
 from hcq.errors import UnsupportedError
 from tests.guests import build, build_bad, corpus
 from tools import arguments
@@ -97,7 +98,11 @@ def test_an_unknown_option_is_refused(module: str, capsys: pytest.CaptureFixture
 def test_every_command_is_on_its_page(page: str, package: str):
     text = (ROOT / "docs" / page).read_text()
     named = set(re.findall(r"^\| `python -m ((?:tools|tests)\.[\w.]*)", text, re.MULTILINE))
-    assert named == {module.removesuffix(".__main__") for module in COMMANDS if module.startswith(package)}
+    short = {f"hcq {one.name}": one.module for one in cli.COMMANDS}
+    named |= {short[name] for name in re.findall(r"^\| `(hcq [a-z-]+)", text, re.MULTILINE) if name in short}
+    named = {name.removesuffix(".__main__").removesuffix(".command") for name in named}
+    every = {name.removesuffix(".__main__") for name in COMMANDS if name.startswith(package)}
+    assert {name for name in named if name.startswith(package)} == every
 
 
 def test_archives_stay_where_triton_is_missing(monkeypatch: pytest.MonkeyPatch):

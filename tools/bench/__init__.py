@@ -1,4 +1,4 @@
-"""Benchmarks of queues and tensors: `python -m tools.bench submit replay signal copy --device cpu`.
+"""Benchmarks of queues and tensors: `hcq bench submit replay signal copy --device cpu`.
 
 A case is a function `(Bench) -> None` that adds rows. Each row is a measurement with median, quartiles,
 number of samples, device and commit: a line of a table in a terminal, a line of JSON elsewhere. Figures of

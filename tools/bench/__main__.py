@@ -1,9 +1,9 @@
 """Benchmarks: median, quartiles, count, device and commit of each case, as a table or as JSON lines.
 
-    python -m tools.bench                                    the default cases, on the device of "auto"
-    python -m tools.bench submit replay copy --device cpu    queues only, without compiler and tensors
+    hcq bench                                    the default cases, on the device of "auto"
+    hcq bench submit replay copy --device cpu    queues only, without compiler and tensors
 
-    python -m tools.bench submit --against /tmp/old          ratios to an older checkout, in interleaved pairs
+    hcq bench submit --against /tmp/old          ratios to an older checkout, in interleaved pairs
 
     submit, replay, gap, signal, copy,  queues; signals, futures and awaits; memory between processes
     share

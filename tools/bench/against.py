@@ -1,7 +1,7 @@
 """The same cases in this checkout and in an older one, in interleaved pairs of processes, as ratios.
 
     git worktree add /tmp/old COMMIT
-    python -m tools.bench submit replay signal --device cpu --against /tmp/old --pairs 9
+    hcq bench submit replay signal --device cpu --against /tmp/old --pairs 9
 
 A pair is one run of the cases in each checkout; the order changes from pair to pair, so that load of the
 machine falls on both alike. Each run measures in a process of its own with the sources of its checkout and
@@ -46,7 +46,7 @@ def checkout(text: str) -> Path:
 
 
 def compare(bench: Bench, arguments: Sequence[str], older: Path, *, pairs: int) -> list[str]:
-    """Run `python -m tools.bench ARGUMENTS` in both checkouts, `pairs` times in turn, and add a row a figure.
+    """Run `hcq bench ARGUMENTS` in both checkouts, `pairs` times in turn, and add a row a figure.
 
     Returns a line for each figure that only one of the checkouts has. Raises `UsageError` for a
     checkout whose run fails.

@@ -1,4 +1,4 @@
-"""The price of `HCQ_CHECK=1`: `python -m tools.bench check --device cpu`.
+"""The price of `HCQ_CHECK=1`: `hcq bench check --device cpu`.
 
 There are two rows for each model: the first run of its launch without and with the comparison, in
 milliseconds of this process's CPU time. Kernels come from the disk cache; plans are made anew each time.

@@ -1,6 +1,6 @@
 """The work of `compiled` in PyTorch on CUDA or HIP, for comparison on a GPU, with the same names of cases.
 
-This is the case "cuda-kernels": `python -m tools.bench cuda-kernels --device cpu`. It needs a GPU, and a
+This is the case "cuda-kernels": `hcq bench cuda-kernels --device cpu`. It needs a GPU, and a
 PyTorch for CUDA or ROCm; `--all` does not include it.
 
 Not here: launches and copies in PyTorch (`cuda`). Next: `compiled`, the same work by this project.

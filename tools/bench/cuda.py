@@ -1,6 +1,6 @@
 """The cases of `queues` through CUDA or HIP, by PyTorch, for comparison on a GPU.
 
-This is the case "cuda", run in its own process: `python -m tools.bench cuda --device cpu`. It needs a GPU,
+This is the case "cuda", run in its own process: `hcq bench cuda --device cpu`. It needs a GPU,
 and a PyTorch for CUDA, or for ROCm, which PyTorch also names "cuda"; `--all` does not include it. An
 operation on one element replaces the empty kernel. Its cost on the host includes PyTorch's dispatch; the
 replay of a graph has no dispatch.

@@ -1,4 +1,4 @@
-"""Speed of the emulated NVIDIA GPU, and the cost of each sanitizer: `python -m tools.bench emu`.
+"""Speed of the emulated NVIDIA GPU, and the cost of each sanitizer: `hcq bench emu`.
 
 Four kernels in PTX run on the engine, without driver and queue, and their results are checked: a wrong one
 raises `HcqError`. Translated kernels should take: the vector add of 1M floats 3 ms, the reduction of 1M

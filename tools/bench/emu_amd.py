@@ -1,4 +1,4 @@
-"""Speed of the emulated AMD GPUs, and the cost of each sanitizer: `python -m tools.bench emu-amd`.
+"""Speed of the emulated AMD GPUs, and the cost of each sanitizer: `hcq bench emu-amd`.
 
 The kernels of `emu`, as clang's machine code of three targets, launched on the engine without driver or
 queue; the results are checked: a wrong one raises `HcqError`. Target times of translated kernels: vector

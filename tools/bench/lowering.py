@@ -1,4 +1,4 @@
-"""The time from a kernel's AST to LLVM IR: `python -m tools.bench lowering --device cpu`.
+"""The time from a kernel's AST to LLVM IR: `hcq bench lowering --device cpu`.
 
 The row of a model has the median of its different kernels, in milliseconds of this thread's CPU time. Its
 note has the 90th percentile, the slowest kernel and the share of each pass. Kernels are lowered in the order

@@ -1,4 +1,4 @@
-"""`python -m tools.bringup`: the entry point. Not here: the command line (`command`)."""
+"""`hcq bringup`: the entry point. Not here: the command line (`command`)."""
 
 import sys
 

@@ -1,12 +1,12 @@
 """The command line of the bring-up ladder: test a GPU one step at a time and report the first failure.
 
-    python -m tools.bringup                    every rung, on NVIDIA GPU 0
-    python -m tools.bringup --device amd       every rung, on AMD GPU 0
-    python -m tools.bringup --from 12 --to 18  some of them
-    python -m tools.bringup --prepare kernels  build the ladder's kernels beforehand, without a GPU
-    python -m tools.bringup --emulate sm_80    on an emulated GPU
-    python -m tools.bringup --dry              on an emulated GPU, with few rounds and no comparisons
-    python -m tools.bringup --quirks --device amd-emu
+    hcq bringup                    every rung, on NVIDIA GPU 0
+    hcq bringup --device amd       every rung, on AMD GPU 0
+    hcq bringup --from 12 --to 18  some of them
+    hcq bringup --prepare kernels  build the ladder's kernels beforehand, without a GPU
+    hcq bringup --emulate sm_80    on an emulated GPU
+    hcq bringup --dry              on an emulated GPU, with few rounds and no comparisons
+    hcq bringup --quirks --device amd-emu
                                                on emulated GPUs that refuse the default of an uncertain value
 
 Each rung runs in a child process with a time limit. This process keeps the device node of an NVIDIA GPU open,

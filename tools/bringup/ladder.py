@@ -242,7 +242,7 @@ class Ladder:
 
     def _failure(self, result: Result) -> dict[str, Any]:
         """Return a failed rung in short, with the command that runs it again."""
-        again = f"python -m tools.bringup --device {self._device} --from {result.rung} --to {result.rung}"
+        again = f"hcq bringup --device {self._device} --from {result.rung} --to {result.rung}"
         again += f" --choices {result.choices}" if result.choices != "default" else ""
         again += " --dry" * bool(self._arguments.dry) + " --verbose"
         return {"rung": result.rung, "name": result.name, "error": result.error, "again": again}

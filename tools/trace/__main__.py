@@ -1,9 +1,9 @@
-"""`python -m tools.trace dump|diff|replay|bisect|show`: reads what `HCQ_CAPTURE` and `HCQ_CRASH` wrote.
+"""`hcq trace dump|diff|replay|bisect|show`: reads what `HCQ_CAPTURE` and `HCQ_CRASH` wrote.
 
     HCQ_CAPTURE=run.jsonl python examples/digits.py
-    python -m tools.trace dump run.jsonl --packets
-    python -m tools.trace replay run.jsonl --digests good.json
-    python -m tools.trace bisect run.jsonl good.json
+    hcq trace dump run.jsonl --packets
+    hcq trace replay run.jsonl --digests good.json
+    hcq trace bisect run.jsonl good.json
 
 `replay` sends the submissions again and compares what the host read; `--digests` also keeps the digests of
 the memory that each submission wrote. `bisect` replays, and names the first submission with another digest:
@@ -56,9 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[options.command](options)
     except (HcqError, OSError) as error:
-        parser.exit(2, f"python -m tools.trace: {error}\n")
+        parser.exit(2, f"hcq trace: {error}\n")
     except (KeyError, zlib.error, json.JSONDecodeError) as error:
-        parser.exit(2, f"python -m tools.trace: a file is damaged: {error!r} in a line that can be read\n")
+        parser.exit(2, f"hcq trace: a file is damaged: {error!r} in a line that can be read\n")
 
 
 def _dump(options: argparse.Namespace) -> int:

@@ -50,7 +50,7 @@ class NvStatus(enum.IntEnum):
 
 LOG = "`dmesg | grep NVRM`"
 RESET_GPU = "stop all programs on the GPU and run `nvidia-smi --gpu-reset` as root, or reboot"
-_BRANCH = "`python -m tools.bringup --to 3` shows the replies; report them with the driver's version"
+_BRANCH = "`hcq bringup --to 3` shows the replies; report them with the driver's version"
 
 CAUSES: dict[int, str] = {
     NvStatus.ECC_ERROR: f"the GPU's memory has an uncorrectable error (`nvidia-smi -q -d ECC`): {RESET_GPU}",

@@ -137,7 +137,7 @@ def test_the_last_lines_repeat_the_first_failure_and_its_cure() -> None:
         "highest rung passed: 0; N s in total",  # it used no value in doubt, so none is said to work
         "failed: rung 1, nodes open (the first of 2 that failed or did not run): DriverError: open failed",
         "hint: load the module: modprobe nvidia",
-        "again: python -m tools.bringup --device nv:0 --from 1 --to 1 --verbose",
+        "again: hcq bringup --device nv:0 --from 1 --to 1 --verbose",
     ]
 
 

@@ -297,5 +297,5 @@ def test_the_report_names_commit_device_and_the_command_that_repeats_a_failure(
     assert {"written", "commit", "driver", "python", "kernel"} <= set(report)
     (failed,) = report["failed"]
     assert failed["rung"] == 13
-    again = command.parse(failed["again"].split()[3:])
+    again = command.parse(failed["again"].split()[2:])
     assert (again.first, again.last, again.device, again.dry) == (13, 13, 0, True)

@@ -4,7 +4,7 @@ They run on emulated kernels, and nothing is executed: this is the time of Pytho
 written outside the measured time, so each submission finds the previous one completed. Each row has median,
 quartiles, count, device and commit: a table, or JSON lines where stdout is no terminal.
 
-Not here: the time of real and emulated devices (`python -m tools.bench`).
+Not here: the time of real and emulated devices (`hcq bench`).
 """
 
 from __future__ import annotations
