@@ -72,14 +72,15 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     """Return the outputs, and the gradients of v times them; v may be left out for one number."""
     outputs, back = transforms.vjp(func, *_fresh(inputs, create_graph))
     one = v is None and isinstance(outputs, Tensor) and outputs.ndim == 0
-    found = back(outputs.ones_like() if one else v)
+    given = outputs.ones_like() if one else _tuple(v)[0] if isinstance(outputs, Tensor) else _tuple(v)
+    found = back(given)
     return _result((outputs, _like(found, inputs)), create_graph)
 
 
 def jvp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False) -> Any:
     """Return the outputs, and their derivatives along the direction v of the inputs."""
     xs = _fresh(inputs, create_graph)
-    along = [x.ones_like() for x in xs] if v is None else _tuple(v)
+    along = tuple([x.ones_like() for x in xs]) if v is None else _tuple(v)
     return _result(transforms.jvp(func, xs, along), create_graph)
 
 
@@ -88,7 +89,7 @@ def vhp(func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool
     xs = _fresh(inputs, create_graph)
     slope = transforms.grad(_number(func), tuple(range(len(xs))))
     along = tuple([x.ones_like() for x in xs]) if v is None else _tuple(v)
-    found = transforms.vjp(slope, *xs)[1](*along)
+    found = transforms.vjp(slope, *xs)[1](along)
     return _result((func(*xs), _like(found, inputs)), create_graph)
 
 

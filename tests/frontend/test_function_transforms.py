@@ -126,3 +126,16 @@ def test_detached_tensors_are_no_parameters_of_a_call():
     values = {name: t.detach() for name, t in module.named_parameters()}
     assert func.functional_call(module, values, (torch.ones(2, 3),)).grad_fn is None
     assert func.functional_call(module, dict(module.named_parameters()), (torch.ones(2, 3),)).requires_grad
+
+
+def test_products_of_autograd_take_one_tensor_or_a_tuple():
+    x, y = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
+    functional = torch.autograd.functional
+    for given in (y, (y,)):
+        assert functional.vjp(lambda t: t * t, x, given)[1].tolist() == [6, -4]
+        assert functional.vjp(lambda t: (t * t,), x, given)[1].tolist() == [6, -4]
+        assert functional.vhp(lambda t: (t**3).sum(), x, given)[1].tolist() == [18, -12]
+        assert functional.jvp(lambda t: (t * t,), x, given)[1][0].tolist() == [6, -4]
+    assert functional.jvp(lambda t: t * t, x)[1].tolist() == [2, 4]
+    with pytest.raises(UsageError, match="structure"):
+        functional.vjp(lambda t: t * t, x)
