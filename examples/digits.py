@@ -104,6 +104,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default 0)")
     parser.add_argument("--min-accuracy", type=float, default=0.97, help="exit with 1 below it")
     args = parser.parse_args()
+    if min(args.devices, args.steps, args.batch) < 1:
+        parser.error("--devices, --steps, --batch: wanted at least 1 of each")
+    if not DATA.is_file():
+        parser.error(f"no file {DATA}: copy it from the project's folder examples/data")
     settings = contextlib.ExitStack()
     try:
         Device.DEFAULT = args.device or Device.DEFAULT

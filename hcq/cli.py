@@ -75,6 +75,7 @@ _SHELLS: Final = {
 }
 _OTHERS: Final = "completion"
 _FIRST: Final = ("-h", "--help")
+_VERSION: Final = ("-V", "--version")
 
 
 def prog(module: str) -> str:
@@ -90,6 +91,13 @@ def prog(module: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit status; `REFUSED` for an unknown one, and for an `HcqError`."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if words and words[0] in _VERSION:
+        from hcq.doctor import installed_version  # noqa: PLC0415 - only for this option
+
+        sys.stdout.write(f"hcq {installed_version('hcq') or '(not installed: run from a checkout)'}\n")
+        return 0
     if words and words[0] in _FIRST:
         sys.stdout.write(_help())
         return 0
@@ -125,7 +133,7 @@ def _function(command: Subcommand) -> Callable[[Sequence[str]], int]:
 
 
 def _help() -> str:
-    lines = ["usage: hcq COMMAND [ARGUMENTS], hcq COMMAND --help, hcq completion bash|zsh|fish", ""]
+    lines = ["usage: hcq COMMAND [ARGUMENTS], hcq help COMMAND, hcq --version, hcq completion SHELL", ""]
     for one in COMMANDS:
         lines += [f"  {one.name:13s} {one.line}", f"  {'':13s}   {one.example}   ({one.takes})"]
     return "\n".join([*lines, "", "Without a command: the report of doctor.", ""])

@@ -143,7 +143,7 @@ def examine(
     "numpy>=1.26").
     """
     environment = process_environment() if environment is None else environment
-    version_of = version_of or _installed_version
+    version_of = version_of or installed_version
     entries = drivers() if entries is None else entries
     settings, error = Config(), ""
     try:
@@ -266,7 +266,8 @@ def _text(default: object) -> str:
     return "" if default is None else str(default)
 
 
-def _installed_version(package: str) -> str:
+def installed_version(package: str) -> str:
+    """Return the version of an installed package; "" where it is not."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -85,7 +85,8 @@ class TextCodec:
         jinja2, sandbox = _library("jinja2"), _library("jinja2.sandbox")
         if self.template is None:
             raise UsageError(
-                f"{self.path}: it has no chat template\nhint: encode() and generate() go on with a plain text"
+                f"{self.path}: it has no chat template\n"
+                "hint: go on with a plain text: --prompt TEXT, in a program encode() and generate()"
             )
 
         def refuse(text: str) -> None:

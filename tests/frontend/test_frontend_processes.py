@@ -161,6 +161,7 @@ def test_the_digits_example_learns(device: str, devices: int, steps: int, least:
 def test_the_digits_example_fails_with_an_exit_status(tmp_path: Path):
     words = ("examples/digits.py", "--steps", "2", "--min-accuracy", "0.99")
     python(*words, status=1, HCQ_CACHE=str(tmp_path))
+    python("examples/digits.py", "--steps", "0", status=2, HCQ_CACHE=str(tmp_path))
 
 
 @pytest.mark.sampled(4)

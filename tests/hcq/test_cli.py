@@ -42,6 +42,20 @@ def test_help_has_each_command_with_an_example_and_its_time(capsys: pytest.Captu
         assert f"{one.example}   ({one.takes})" in text
 
 
+def test_the_version_and_the_help_of_a_command(capsys: pytest.CaptureFixture[str]):
+    for words in (["--version"], ["-V"]):
+        assert cli.main(words) == 0
+        assert capsys.readouterr().out.startswith("hcq ")
+    assert cli.main(["help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: hcq COMMAND")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["help", "top"])
+    assert ended.value.code == 0
+    assert "--once" in capsys.readouterr().out
+    assert cli.main(["help", "tpo"]) == cli.REFUSED
+    assert "did you mean 'top'?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("snaitize", "sanitize"), ("device", "devices"), ("lm", "llm")])
 def test_an_unknown_command_names_the_nearest(typed: str, meant: str, capsys: pytest.CaptureFixture[str]):
     assert cli.main([typed]) == cli.REFUSED

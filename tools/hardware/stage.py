@@ -170,7 +170,8 @@ class Run:
                 if monotonic() < end:
                     self.write()
                     continue
-                stage.status = f"hung: killed after {limit:.0f} s" + _end(child, self.timing.end_s)
+                stage.status = f"hung: killed after {limit:.0f} s; --patience X gives it more"
+                stage.status += _end(child, self.timing.end_s)
             else:
                 stage.status = _ending(stage.returncode)
             return
