@@ -74,8 +74,8 @@ def stuck_text(device: OpenDevice) -> str:
 
 _UNREAD = (
     "the ring was not read to its end: work in it does not end, the doorbell did not reach the GPU, or its "
-    "scheduler stands still. Run the kernels on an emulated GPU, which names one that does not end; `python "
-    "-m tools.bringup` finds the first step of a GPU that fails"
+    "scheduler stands still. Run the kernels on an emulated GPU, which names one that does not end; `hcq "
+    "bringup` finds the first step of a GPU that fails"
 )
 _UNENDED = (
     "a kernel does not end, or its signal was lost. Run it on an emulated GPU, which names the loop that "

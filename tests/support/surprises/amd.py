@@ -328,7 +328,7 @@ ROWS: Final = (
         name="doorbell-lost", what="a doorbell does not arrive: the ring is never read",
         later={"doorbell #1": LOST}, error=SignalTimeout,
         cause="the doorbell did not reach the GPU, or its scheduler", evidence=r"read \d+ of \d+ words",
-        cure="tools.bringup", again="retry", machine=_TWO,
+        cure="hcq bringup", again="retry", machine=_TWO,
     ),
     _fault(
         "page-fault-read", "a kernel or copy reads what is not mapped",

@@ -168,7 +168,7 @@ ROWS: Final = (
         name="structure", what="a build of a known branch with another structure",
         at_open={"RM_ALLOC HOPPER_CHANNEL_GPFIFO_A": StatusReply(NvStatus.INVALID_PARAM_STRUCT)},
         cause="not what this driver branch expects",
-        evidence=r"GPFIFO_A failed with NV_ERR_INVALID_PARAM_STRUCT \(0x3a\)", cure="tools.bringup --to 3",
+        evidence=r"GPFIFO_A failed with NV_ERR_INVALID_PARAM_STRUCT \(0x3a\)", cure="hcq bringup --to 3",
     ),
     Row(
         name="sandbox-class", what="a sandbox that does not list a class",
@@ -270,7 +270,7 @@ ROWS: Final = (
         name="doorbell-lost", what="a doorbell does not arrive: the ring is never read",
         later={"doorbell #1": LOST}, error=SignalTimeout,
         cause="the doorbell did not reach the GPU, or its scheduler",
-        evidence=r"fetched \d+ of \d+ submissions, put index \d+", cure="tools.bringup", again="retry",
+        evidence=r"fetched \d+ of \d+ submissions, put index \d+", cure="hcq bringup", again="retry",
     ),
     _row_of_xid(
         13, "xid-13", "an exception of a kernel", "graphics engine exception", "HCQ_EMU_CHECKED=1.*recover",
