@@ -94,9 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
     if words and words[0] in _VERSION:
-        from hcq.doctor import installed_version  # noqa: PLC0415 - only for this option
-
-        sys.stdout.write(f"hcq {installed_version('hcq') or '(not installed: run from a checkout)'}\n")
+        found = import_module("hcq.doctor").installed_version("hcq")
+        sys.stdout.write(f"hcq {found or '(not installed: run from a checkout)'}\n")
         return 0
     if words and words[0] in _FIRST:
         sys.stdout.write(_help())
