@@ -168,7 +168,8 @@ def compile_bind(
     for i, body in enumerate(bodies):
         lines += [f" if b{i} is not c{i}:", *body]
     lines.append(" current[:] = given")
-    exec("\n".join(lines), scope)  # noqa: S102 - the text contains only integers of this module
+    code = compile("\n".join(lines), "<relocations>", "exec")  # an interrupt in `exec` of a text ends Python
+    exec(code, scope)  # noqa: S102 - the text contains only integers of this module
     bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope.pop("bind")
     return bind
 
