@@ -90,6 +90,7 @@ def _ended(tree: Any) -> Any:
 
     Inside `no_grad` none has one.
     """
+
     def ended(t: Any) -> Any:
         return t.detach() if isinstance(t, Tensor) and (THREAD.cut or not has_history(t)) else t
 
@@ -114,6 +115,7 @@ def _parts(what: str, found: Any, has_aux: bool) -> tuple[Any, Any]:
 
 def _same_structure(what: str, values: Any, like: Any) -> list[Any]:
     """Return the tensors of a tree. Raises `UsageError` unless it has the structure of another one."""
+
     def form(tree: Any) -> Any:
         if isinstance(tree, dict):
             return {k: form(v) for k, v in tree.items()}
@@ -147,6 +149,7 @@ def grad_and_value(
     `has_aux` a pair of it and other results, and the value is that pair. Raises `UsageError` for another
     shape, `UsageTypeError` for arguments that are no floats.
     """
+
     def call(*args: Any, **names: Any) -> tuple[Any, Any]:
         places = _picked("grad", argnums, args)
         with _Inputs("grad", [args[n] for n in places]) as inputs:
@@ -227,6 +230,7 @@ def jacrev(
     They have the structure of the results, and in each that of the arguments `argnums`. A derivative takes a
     gradient for each element of the results. `chunk_size` has no effect.
     """
+
     def call(*args: Any, **names: Any) -> Any:
         places = _picked("jacrev", argnums, args)
         with _Inputs("jacrev", [args[n] for n in places]) as inputs:

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     notes = [] if options.json else [f"{len(found)} finding{'' if len(found) == 1 else 's'}"]
     if status and not found:
         notes = [f"the program failed with status {status}; nothing was found before, in {launches} launches"]
-    elif not launches:
+    elif not (launches or found):
         notes, status = [NOTHING], FAILED
     for note in notes:
         print(note, file=sys.stderr)  # noqa: T201 - the same

@@ -87,6 +87,7 @@ class MeshLaunch:
     """None: each device's plan has its own."""
     check = None
     numbers = ()
+    """(): the plan of each device is fixed."""
     partial = True
     """The memory of its outputs is `Mesh.alloc_partial`: made by the launch."""
 

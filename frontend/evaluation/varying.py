@@ -27,17 +27,17 @@ PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 Numbers = list[tuple[float, DType]]
 """Numbers that are passed in memory, with their dtypes."""
-NUMBERS: Final = frozenset({int, float})
+CLASSES: Final = frozenset({int, float})
 """Classes of arguments that may vary."""
 MOVING: Final = frozenset({Ops.SHRINK, Ops.PAD})
 """Movements whose place may vary; the shapes give their sizes."""
-_NUMBER: Final = count()
+_NEXT: Final = count()
 """Gives each skeleton its number."""
 
 
 def has_numbers(args: tuple[Any, ...]) -> bool:
     """Return whether arguments, or tuples among them, hold a number."""
-    return any(a.__class__ in NUMBERS or (isinstance(a, tuple) and has_numbers(a)) for a in args)
+    return any(a.__class__ in CLASSES or (isinstance(a, tuple) and has_numbers(a)) for a in args)
 
 
 def skeleton(e: TensorExpr) -> int:
@@ -56,7 +56,7 @@ def skeleton(e: TensorExpr) -> int:
         if x.skeleton is None:
             arg = None if x.op is Ops.CONST or x.op in MOVING else x.arg[0] if x.op is RULED else x.arg
             key = skeleton, x.op, arg, x.maps, x.shape, x.dtype, x.device, *[s.skeleton for s in x.src]
-            x.skeleton = TABLE.setdefault(key, next(_NUMBER))
+            x.skeleton = TABLE.setdefault(key, next(_NEXT))
     assert e.skeleton is not None  # just computed
     return e.skeleton
 

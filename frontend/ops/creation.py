@@ -104,7 +104,7 @@ def _shared_dtype(data: Any) -> DType:
     while level:
         each = [x for x in level if not isinstance(x, (list, tuple, range))]
         kinds += [by_name(str(getattr(x, "expr", x).dtype.name)) for x in each if hasattr(x, "dtype")]
-        plain += [x for x in each if not hasattr(x, "dtype")]
+        plain += [float(x) if isinstance(x, float) else x for x in each if not hasattr(x, "dtype")]
         level = [y for x in level if isinstance(x, (list, tuple, range)) for y in x]
     return reduce(promote, kinds + [dtype_of(plain)] * bool(plain))
 

@@ -168,7 +168,8 @@ def compile_bind(
     for i, body in enumerate(bodies):
         lines += [f" if b{i} is not c{i}:", *body]
     lines.append(" current[:] = given")
-    code = compile("\n".join(lines), "<relocations>", "exec")  # an interrupt in `exec` of a text ends Python
+    # After an interrupt inside `exec` of a text, Python 3.11 exits with status -2, even if it was handled.
+    code = compile("\n".join(lines), "<relocations>", "exec")
     exec(code, scope)  # noqa: S102 - the text contains only integers of this module
     bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope.pop("bind")
     return bind

@@ -14,6 +14,10 @@ from hcq.errors import UsageError
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 
 
+class Half(float):
+    """A number of a class of its own, as libraries of units have."""
+
+
 @pytest.mark.parametrize(
     ("data", "want"),
     [
@@ -31,6 +35,8 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
         ([np.array([1, 2], dtype=np.int32), [3, 4]], np.int64),
         (([np.array([1, 2]), np.array([1.5, 2])],), np.float64),
         ([np.array([])], np.float64),
+        ([Half(1.5)], np.float32),
+        ([Half(1.5), 2], np.float32),
     ],
     ids=str,
 )

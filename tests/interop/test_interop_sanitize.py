@@ -140,6 +140,15 @@ def test_a_run_that_checked_less_than_it_seems_says_so(
     assert words in capsys.readouterr().err
 
 
+def test_findings_before_the_first_launch_count(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sanitize, "run", lambda *_: (1, [{"kind": "host"}], 0))
+    assert sanitize.main(["--json", __file__]) == 1
+    said = capsys.readouterr()
+    assert (json.loads(said.out), said.err) == ({"kind": "host"}, "")
+
+
 @pytest.mark.parametrize("address", [None, 0x1234])
 def test_findings_are_read_back_from_their_text(address: int | None):
     first = KernelReport(
