@@ -26,7 +26,7 @@ from compiler.dtype import dtypes
 from frontend.capture.jit import TinyJit
 from frontend.llm.batching import RunningBatch
 from frontend.llm.loading import load
-from frontend.llm.server import LOCAL, application, serve
+from frontend.llm.server import LOCAL, application, listening, serve
 from frontend.llm.tokenizer import TextCodec
 from frontend.tensor import Tensor
 from hcq.cli import prog
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--top-p", type=float, default=0.95)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--host", default="127.0.0.1", help="serve: the address; others need --key-file")
-    parser.add_argument("--port", type=int, default=8000, help="serve: the port")
+    parser.add_argument("--port", type=int, default=8000, help="serve: the port; 0 takes a free one")
     parser.add_argument("--key-file", type=Path, help="serve: a file with the key that clients must send")
     parser.add_argument("--name", help="serve: the name of the model; that of the file if left out")
     parser.add_argument("--rows", type=int, default=8, help="serve: requests that run at once")
@@ -69,19 +69,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "bench" and not (options.prompt or "1").isdecimal():
         parser.error(f"--prompt: bench wanted a number of tokens, saw {options.prompt!r}")
     try:
-        key = _key(options) if options.command == "serve" else None
-        codec = TextCodec.of(options.path) if options.command != "bench" else None
-        begin = time.perf_counter()
-        model = load(options.path, device=options.device, progress=_bar if sys.stderr.isatty() else None)
-        sys.stderr.write(f"{model!r}, loaded in {time.perf_counter() - begin:.1f} s\n")
-        if codec is None:
-            return _bench(model, options)
         if options.command == "serve":
-            return _serve(model, codec, options, key)
-        return _once(model, codec, options) if options.prompt is not None else _chat(model, codec, options)
+            return _serve(options)
+        model, codec = _loaded(options)
+        return _bench(model, options) if codec is None else _chat(model, codec, options)
     except (HcqError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
+
+
+def _loaded(options: Any) -> tuple[LanguageModel, TextCodec | None]:
+    """Return the model, and what reads its texts unless only ids are measured."""
+    codec = TextCodec.of(options.path) if options.command != "bench" else None
+    begin = time.perf_counter()
+    model = load(options.path, device=options.device, progress=_bar if sys.stderr.isatty() else None)
+    sys.stderr.write(f"{model!r}, loaded in {time.perf_counter() - begin:.1f} s\n")
+    return model, codec
 
 
 def _bar(done: int, total: int) -> None:
@@ -106,13 +109,11 @@ def _answer(model: LanguageModel, codec: TextCodec, ids: list[int], options: Any
     return "".join(pieces)
 
 
-def _once(model: LanguageModel, codec: TextCodec, options: Any) -> int:
-    _answer(model, codec, codec.encode(options.prompt), options)
-    return 0
-
-
 def _chat(model: LanguageModel, codec: TextCodec, options: Any) -> int:
     messages: list[dict[str, str]] = []
+    if options.prompt is not None:
+        _answer(model, codec, codec.encode(options.prompt), options)
+        return 0
     while True:
         sys.stderr.write("> ")
         sys.stderr.flush()
@@ -126,7 +127,10 @@ def _chat(model: LanguageModel, codec: TextCodec, options: Any) -> int:
 
 def _key(options: Any) -> str | None:
     """Return the key of the file. Raises `UsageError` without one for an address that others can reach."""
-    key = None if options.key_file is None else options.key_file.read_text().strip()
+    try:
+        key = None if options.key_file is None else options.key_file.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--key-file: wanted a file with a text, saw: {error}") from None
     if key == "" or (key is None and options.host not in LOCAL):
         raise UsageError(
             f"wanted a key, because others can reach {options.host}\n"
@@ -135,13 +139,17 @@ def _key(options: Any) -> str | None:
     return key
 
 
-def _serve(model: LanguageModel, codec: TextCodec, options: Any, key: str | None) -> int:
-    name = options.name or Path(options.path).resolve().stem
-    with RunningBatch(model, rows=options.rows, waiting=options.waiting, context=options.context) as batch:
-        hosts = LOCAL if options.host in LOCAL else ("*",)
-        app = application(batch, codec, name, key=key, hosts=hosts)
-        sys.stderr.write(f"{name} on http://{options.host}:{options.port}/v1\n")
-        serve(app, options.host, options.port)
+def _serve(options: Any) -> int:
+    key, hosts = _key(options), LOCAL if options.host in LOCAL else ("*",)
+    with listening(options.host, options.port) as place:
+        model, codec = _loaded(options)
+        assert codec is not None, "a server has texts"
+        name = options.name or Path(options.path).resolve().stem
+        rows = {"rows": options.rows, "waiting": options.waiting, "context": options.context}
+        with RunningBatch(model, **rows) as batch:
+            app = application(batch, codec, name, key=key, hosts=hosts)
+            sys.stderr.write(f"{name} on http://{options.host}:{place.getsockname()[1]}/v1\n")
+            serve(app, place)
     return 0
 
 

@@ -78,9 +78,8 @@ class RunningBatch:
         self, model: LanguageModel, *, rows: int = 8, waiting: int = 64, context: int | None = None
     ) -> None:
         if rows < 1 or waiting < 1 or (context is not None and context < 1):
-            raise UsageError(
-                f"wanted at least 1 row, 1 that waits, 1 token; saw {rows}, {waiting}, {context}"
-            )
+            seen = f"{rows}, {waiting}, {context}"
+            raise UsageError(f"wanted at least 1 row, 1 that waits, 1 token; saw {seen}")
         self.model, self.waiting = model, waiting
         most = model.description.context
         self.context = most if context is None else min(context, most)
@@ -250,9 +249,8 @@ class RunningBatch:
 
 def _copied(batch: KeyValueCache, one: KeyValueCache, row: Tensor) -> None:
     """Copy the cache of one row to a row of the batch's."""
-    here = (
-        Tensor.arange(batch.batch, dtype=dtypes.int32, device=row.device).reshape(batch.batch, 1, 1, 1) == row
-    )
+    rows = Tensor.arange(batch.batch, dtype=dtypes.int32, device=row.device)
+    here = rows.reshape(batch.batch, 1, 1, 1) == row
     for to, of in ((batch.keys, one.keys), (batch.values, one.values)):
         for whole, single in zip(to, of, strict=True):
             whole.assign(here.where(single, whole))

@@ -8,6 +8,7 @@ Not here: the settings (`families`). Next: `weights`.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from frontend.llm.families import LLAMA, ModelFamily, described
 from frontend.llm.settings import ModelSettings
 from frontend.llm.weights import Progress, Stored
 from frontend.nn.state.safetensors import SafeFile
+from frontend.nn.state.tensor_file import Contents
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,12 +41,20 @@ _PREFIXES: Final = ("", "language_model.")
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object of a JSON file. Raises `UsageError` if it is none, `OSError` if it cannot be read."""
     try:
-        found = json.loads(path.read_bytes())
+        with Contents(path, "model's JSON file") as file:
+            found = json.loads(file.read())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{path}: wanted an object of names and values, saw {type(found).__name__}")
     return found
+
+
+def existing(path: Path) -> Path:
+    """Return the path of a model. Raises `FileNotFoundError` where there is nothing."""
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, "wanted a model's folder or GGUF file, saw nothing", str(path))
+    return path
 
 
 class Folder:

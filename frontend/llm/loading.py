@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from frontend.llm.block import Decoder
-from frontend.llm.folder import Folder
+from frontend.llm.folder import Folder, existing
 from frontend.llm.metadata import Gguf
 from frontend.llm.model import LanguageModel
 from hcq.errors import UsageError
@@ -27,7 +27,7 @@ def load(
     missing, not used, or of another shape than the settings say, `UnsupportedError` for a family, a setting
     or a form that is not known.
     """
-    place = Path(path)
+    place = existing(Path(path))
     source = Folder(place, device, progress) if place.is_dir() else Gguf(place, device, progress)
     with source:
         decoder = Decoder(source.description, source)

@@ -99,17 +99,15 @@ class Gguf:
         m = ModelSettings(self._file.metadata, self._file.path)
         kind = m.text("general.architecture")
         if kind not in _FAMILIES:
-            raise UnsupportedError(
-                f"{m.path}: wanted an architecture of {', '.join(_FAMILIES)}, saw {kind!r}"
-            )
+            known = ", ".join(_FAMILIES)
+            raise UnsupportedError(f"{m.path}: wanted an architecture of {known}, saw {kind!r}")
         for name, value in m.values.items():
             own = name.removeprefix(f"{kind}.")
             if own == name or own in _KEYS or (own in _FURTHER and value in (_FURTHER[own] or (value,))):
                 continue
             raise UnsupportedError(f"{m.path}: {name} is {str(value)[:80]}, and not known")
-        values = {
-            own: m.raw(f"{kind}.{key}") for key, own in _KEYS.items() if m.raw(f"{kind}.{key}") is not None
-        }
+        given = [(own, m.raw(f"{kind}.{key}")) for key, own in _KEYS.items()]
+        values = {own: value for own, value in given if value is not None}
         values |= self._further(m, kind, values)
         made, _ = described(values, m.path)
         offset = 0.0 if kind.startswith("gemma") else made.norm_offset
@@ -146,9 +144,8 @@ class Gguf:
                 "original_max_position_embeddings": m.raw(f"{kind}.rope.scaling.original_context_length"),
             }
         elif scaling not in {"none", "longrope"}:
-            raise UnsupportedError(
-                f"{m.path}: wanted a scaling of none, linear, yarn or longrope, saw {scaling!r}"
-            )
+            known = "none, linear, yarn or longrope"
+            raise UnsupportedError(f"{m.path}: wanted a scaling of {known}, saw {scaling!r}")
         return found
 
     def _layer(self, layer: Layer, m: ModelSettings, kind: str) -> Layer:

@@ -215,16 +215,10 @@ class LanguageModel:
         return whole[whole.shape[0] - len(prompt) :]
 
     def generate(
-        self,
-        ids: Sequence[int],
-        *,
-        max_tokens: int = 256,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int | None = None,
+        self, ids: Sequence[int], *, max_tokens: int = 256,
+        temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None,
         stop: Sequence[int] | None = None,
-    ) -> Iterator[int]:
+    ) -> Iterator[int]:  # fmt: skip
         """Yield the ids that follow some ids, one by one, as they are computed.
 
         `temperature`, `top_k` and `top_p` are those of `Sampling`; 0 takes the most probable token. Equal
@@ -240,16 +234,10 @@ class LanguageModel:
         return (token for step in batch for token in step if token is not None)
 
     def generate_batch(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        max_tokens: int = 256,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int | None = None,
+        self, prompts: Sequence[Sequence[int]], *, max_tokens: int = 256,
+        temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, seed: int | None = None,
         stop: Sequence[int] | None = None,
-    ) -> Iterator[list[int | None]]:
+    ) -> Iterator[list[int | None]]:  # fmt: skip
         """Yield the next id of each of several texts of any lengths, None for those that have ended.
 
         The ids of a text do not depend on the other texts, but for rounding; its chances are drawn from
@@ -269,13 +257,9 @@ class LanguageModel:
         return self._generated(checked, max_tokens, ends, sampling, draws)
 
     def _generated(
-        self,
-        prompts: list[list[int]],
-        most: int,
-        ends: frozenset[int],
-        sampling: Sampling,
+        self, prompts: list[list[int]], most: int, ends: frozenset[int], sampling: Sampling,
         draws: list[np.random.Generator],
-    ) -> Iterator[list[int | None]]:
+    ) -> Iterator[list[int | None]]:  # fmt: skip
         counts = [min(most, self.description.context - len(p)) for p in prompts]
         session = self._session(len(prompts), max(map(len, prompts)) + max(counts))
         session.fill(session.begin(prompts, 1))
@@ -335,9 +319,8 @@ class LanguageModel:
 
     def __repr__(self) -> str:
         d = self.description
-        return (
-            f"<LanguageModel {d.family} of {len(d.layers)} layers, width {d.width}, on {self.decoder.device}>"
-        )
+        sizes = f"{len(d.layers)} layers, width {d.width}"
+        return f"<LanguageModel {d.family} of {sizes}, on {self.decoder.device}>"
 
 
 def _ids(values: Any, what: str) -> list[int]:

@@ -197,11 +197,8 @@ class Reply:
     def usage(self) -> dict[str, int]:
         """Return the numbers of tokens."""
         prompt = len(self.asked.ids)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": self.tokens,
-            "total_tokens": prompt + self.tokens,
-        }
+        whole = prompt + self.tokens
+        return {"prompt_tokens": prompt, "completion_tokens": self.tokens, "total_tokens": whole}
 
     def _object(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         head = {"id": self.id, "object": kind, "created": self.created, "model": self.name}
@@ -210,9 +207,8 @@ class Reply:
     def whole(self, text: str, finish: str) -> dict[str, Any]:
         """Return the answer as one object."""
         chat = self.asked.kind == "chat.completion"
-        said = (
-            {"message": {"role": "assistant", "content": text, "refusal": None}} if chat else {"text": text}
-        )
+        message = {"role": "assistant", "content": text, "refusal": None}
+        said = {"message": message} if chat else {"text": text}
         choice = {"index": 0, **said, "logprobs": None, "finish_reason": finish}
         return {**self._object(self.asked.kind, [choice]), "usage": self.usage()}
 

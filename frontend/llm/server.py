@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import socket
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 from frontend.llm.batching import BatchEndedError, BatchFullError, ContextLengthError, Request
 from frontend.llm.protocol import Reply, RequestError, Wanted, wanted
 from frontend.llm.tokenizer import TextPieces
-from hcq.errors import UnsupportedError, UsageError
+from frontend.llm.tokenizer import library as texts_library
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -35,16 +38,8 @@ _PAGE: Final = Path(__file__).with_name("chat_page.html")
 """The page to chat. It sets texts as text, never as HTML, and has no files of others."""
 _MOST_BODY: Final = 4 << 20
 """Bytes of a request at most."""
-
-
-def library(name: str) -> Any:
-    """Return a module of the extra `serve`. Raises `UnsupportedError` if it is not installed."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f"the server of language models needs the package {error.name}\nhint: pip install 'hcq[serve]'"
-        ) from None
+library: Final = partial(texts_library, who="the server of language models needs", extra="serve")
+"""Returns a module of the extra `serve`."""
 
 
 def application(
@@ -282,6 +277,22 @@ async def _events(generation: _Generation, asked: Wanted) -> AsyncIterator[str]:
         generation.batch.cancel(generation.request)
 
 
-def serve(app: Any, host: str, port: int) -> None:
-    """Serve an application until the process is interrupted. Raises `UnsupportedError` without uvicorn."""
-    library("uvicorn").run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=5)
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; clients wait until `serve` answers. Port 0: a free one.
+
+    Raises `UnsupportedError` without the extra `serve`, `UsageError` for an address that cannot be had.
+    """
+    library("starlette.applications"), library("uvicorn")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family)
+    except OSError as error:
+        text = f"wanted to listen on {host}, port {port}, saw: {str(error.strerror).partition(' (')[0]}"
+        raise UsageError(f"{text}\nhint: --port 0 takes a free one") from None
+
+
+def serve(app: Any, place: socket.socket) -> None:
+    """Serve an application at a socket until the process is interrupted, and close the socket."""
+    uvicorn = library("uvicorn")
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)).run([place])

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from frontend.llm.folder import read_json
+from frontend.llm.folder import existing, read_json
 from frontend.llm.settings import ModelSettings
 from frontend.nn.state.gguf import GgufFile
 from hcq.errors import UnsupportedError, UsageError
@@ -52,10 +53,10 @@ class TextCodec:
     def of(cls, path: str | Path) -> TextCodec:
         """Return the codec of a folder or a GGUF file.
 
-        Raises `UsageError` if there is no tokenizer or it is malformed, `UnsupportedError` without the extra
-        `llm` and for an unknown kind of vocabulary.
+        Raises `OSError` for a file that cannot be read, `UsageError` if there is no tokenizer or it is
+        malformed, `UnsupportedError` without the extra `llm` and for an unknown kind of vocabulary.
         """
-        place = Path(path)
+        place = existing(Path(path))
         return _of_folder(place) if place.is_dir() else _of_gguf(place)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
@@ -70,8 +71,7 @@ class TextCodec:
         """Yield pieces of text as ids come: a piece ends where a character is whole."""
         pieces = TextPieces(self)
         for token in ids:
-            text = pieces.add(token)
-            if text:
+            if text := pieces.add(token):
                 yield text
         if rest := pieces.rest():
             yield rest
@@ -82,7 +82,7 @@ class TextCodec:
         Raises `UsageError` without a template, and for messages that the template refuses; `UnsupportedError`
         without the extra `llm`.
         """
-        jinja2, sandbox = _library("jinja2"), _library("jinja2.sandbox")
+        jinja2, sandbox = library("jinja2"), library("jinja2.sandbox")
         if self.template is None:
             raise UsageError(
                 f"{self.path}: it has no chat template\n"
@@ -134,19 +134,16 @@ class TextPieces:
         return self.codec.decode(self._seen)[self._done :]
 
 
-def _library(name: str) -> Any:
-    from importlib import import_module  # noqa: PLC0415 - only where texts are used
-
+def library(name: str, who: str = "texts of language models need", extra: str = "llm") -> Any:
+    """Return a module of an extra. Raises `UnsupportedError` if it is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise UnsupportedError(
-            f"texts of language models need the package {error.name}\nhint: pip install 'hcq[llm]'"
-        ) from None
+        raise UnsupportedError(f"{who} the package {error.name}\nhint: pip install 'hcq[{extra}]'") from None
 
 
 def _of_folder(folder: Path) -> TextCodec:
-    tokenizers, file = _library("tokenizers"), folder / "tokenizer.json"
+    tokenizers, file = library("tokenizers"), folder / "tokenizer.json"
     if not file.exists():
         raise UsageError(
             f"{folder}: there is no tokenizer.json\nhint: ids alone need none: load(), generate()"
@@ -190,7 +187,7 @@ def _of_gguf(path: Path) -> TextCodec:
     if kind not in {"gpt2", "llama"}:
         raise UnsupportedError(f"{path}: wanted a vocabulary of gpt2 or llama, saw {kind!r}")
     made = (_byte_pairs if kind == "gpt2" else _scored_pairs)(m, words)
-    tokenizers = _library("tokenizers")
+    tokenizers = library("tokenizers")
     made.add_special_tokens(
         [_whole(tokenizers, w) for w, k in zip(words, kinds, strict=True) if k == _CONTROL]
     )
@@ -215,7 +212,7 @@ def _whole(tokenizers: Any, word: str) -> Any:
 
 def _byte_pairs(m: ModelSettings, words: list[str]) -> Any:
     """Return the tokenizer of a vocabulary "gpt2": bytes, merged by a list of pairs."""
-    t, pre = _library("tokenizers"), m.text("tokenizer.ggml.pre", "default")
+    t, pre = library("tokenizers"), m.text("tokenizer.ggml.pre", "default")
     if pre not in _PATTERNS:
         raise UnsupportedError(f"{m.path}: wanted words as {', '.join(_PATTERNS)}, saw {pre!r}")
     given = m.raw("tokenizer.ggml.merges", [])
@@ -237,7 +234,7 @@ def _byte_pairs(m: ModelSettings, words: list[str]) -> Any:
 
 def _scored_pairs(m: ModelSettings, words: list[str]) -> Any:
     """Return the tokenizer of a vocabulary "llama": characters, merged to the word of the greatest score."""
-    t, scores = _library("tokenizers"), m.raw("tokenizer.ggml.scores")
+    t, scores = library("tokenizers"), m.raw("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) != len(words):
         raise m.wrong("tokenizer.ggml.scores", f"a list of {len(words)} numbers")
     ids = {w: i for i, w in enumerate(words)}
@@ -262,6 +259,6 @@ def _scored_pairs(m: ModelSettings, words: list[str]) -> Any:
 
 def _model(m: ModelSettings, ids: dict[str, int], merges: list[Any], **settings: Any) -> Any:
     try:
-        return _library("tokenizers").models.BPE(ids, merges, **settings)
+        return library("tokenizers").models.BPE(ids, merges, **settings)
     except Exception as error:  # noqa: BLE001 - the package raises Exception itself
         raise UsageError(f"{m.path}: the vocabulary is malformed: {error}") from None

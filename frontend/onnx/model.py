@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frontend.device import Device
+from frontend.nn.state.tensor_file import Contents
 from frontend.onnx.graph import GraphBuilder, ModelGraph
 from frontend.onnx.initialisers import Initialisers, element_type
 from frontend.onnx.table import OPSETS
@@ -48,7 +49,8 @@ def load(path: str | Path, *, device: str | None = None) -> OnnxModel:
     Raises `OSError`, `UsageError` and `UnsupportedError` as the module says, `OutOfMemoryError` as `Tensor`.
     """
     path = Path(path)
-    data = path.read_bytes()
+    with Contents(path, "ONNX file") as file:
+        data = file.read()
     constants = Constants(Device.named(device))
     token = CONSTANTS.set(constants)
     try:
@@ -72,8 +74,7 @@ def _loaded(path: Path, stored: StoredModel, constants: Constants) -> OnnxModel:
         graph = GraphBuilder(initialisers, stored.opset_import, stored.functions).build(stored.graph)
     own = {t.name for t in stored.graph.initializer}
     defaults = {v.name: _described(v) for v in stored.graph.input if v.name in own}
-    if stored.ir_version < 4:  # older files list all initialisers as inputs
-        defaults = {}
+    defaults = {} if stored.ir_version < 4 else defaults  # older files list all initialisers as inputs
     graph.fold(defaults)
     inputs = {v.name: _described(v) for v in stored.graph.input if v.name not in own}
     outputs = {v.name: _described(v) for v in stored.graph.output}
@@ -146,9 +147,8 @@ class OnnxModel:
             len(wanted.shape) != len(value.shape)
             or any(isinstance(n, int) and n != m for n, m in zip(wanted.shape, value.shape, strict=True))
         ):
-            raise UsageError(
-                f"{self.path}, {name}: wanted the shape {wanted.shape}, saw {tuple(value.shape)}"
-            )
+            seen = tuple(value.shape)
+            raise UsageError(f"{self.path}, {name}: wanted the shape {wanted.shape}, saw {seen}")
         found: Value = value
         return found
 

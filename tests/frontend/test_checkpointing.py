@@ -134,9 +134,7 @@ def test_layers_in_a_row_are_checkpointed_in_parts():
     x = Tensor.randn(2, 3).realize()
     ws = nn.state.get_parameters(net)
     y = checkpoint_sequential(net, 2, x, use_reentrant=False)
-    assert [g.tolist() for g in y.sum().gradient(*ws)] == [
-        g.tolist() for g in net(x).sum().gradient(*ws)
-    ]
+    assert [g.tolist() for g in y.sum().gradient(*ws)] == [g.tolist() for g in net(x).sum().gradient(*ws)]
     with pytest.raises(UsageError, match="1 to 5 segments"):
         checkpoint_sequential(net, 6, x)
 

@@ -135,13 +135,7 @@ def test_splits_have_all_samples_once():
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"batch_size": 0},
-        {"num_workers": -1},
-        {"prefetch": 0},
-        {"workers": "typo"},
-        {"shuffle": 2},
-    ],
+    [{"batch_size": 0}, {"num_workers": -1}, {"prefetch": 0}, {"workers": "typo"}, {"shuffle": 2}],
     ids=str,
 )
 def test_settings_that_a_loader_cannot_have_are_refused(settings: dict[str, Any]):

@@ -341,6 +341,7 @@ def test_there_are_at_least_forty_mistakes_each_once():
         (frontend.load, "PyTorch checkpoint"),
         (nn.state.safe_load, "safetensors file"),
         (nn.state.gguf_load, "GGUF file"),
+        (frontend.onnx.load, "ONNX file"),
     ],
 )
 def test_a_file_that_is_not_there_is_named_with_the_one_beside_it(
@@ -351,13 +352,14 @@ def test_a_file_that_is_not_there_is_named_with_the_one_beside_it(
         load(str(tmp_path / "modle.bin"))
     with pytest.raises(IsADirectoryError, match=f"wanted a {wanted}"):
         load(str(tmp_path))
-    with pytest.raises(UsageError, match=r"model\.bin is no"):
+    with pytest.raises(UsageError, match=r"model\.bin(:| is no) "):
         load(str(tmp_path / "model.bin"))
 
 
-def test_a_file_in_a_folder_that_is_not_there_is_not_saved(tmp_path: Path):
-    with pytest.raises(FileNotFoundError, match="no such folder; make it first"):
-        frontend.save({"x": _x()}, tmp_path / "weights" / "x.pt")
+@pytest.mark.parametrize("save", [frontend.save, nn.state.safe_save])
+def test_a_file_in_a_folder_that_is_not_there_is_not_saved(tmp_path: Path, save: Callable[..., None]):
+    with pytest.raises(FileNotFoundError, match="save: no such folder; make it first"):
+        save({"x": _x()}, tmp_path / "weights" / "x.pt")
 
 
 def test_a_program_ends_with_the_message_for_a_misspelt_setting():

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     "made",
-    [
-        lambda _: {"a": np.ones(3)},
-        lambda t: {"a": {"b": t}},
-        lambda t: {1: t},
-        lambda t: [t],
-        lambda t: t,
-    ],
+    [lambda _: {"a": np.ones(3)}, lambda t: {"a": {"b": t}}, lambda t: {1: t}, lambda t: [t], lambda t: t],
     ids=["array", "nested", "number as name", "list", "tensor"],
 )
 def test_a_file_is_of_tensors_by_name(made: Callable[[Tensor], Any], tmp_path: Path):

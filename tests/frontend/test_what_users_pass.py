@@ -92,11 +92,7 @@ def test_dtypes_by_the_types_of_python_and_numpy_and_by_pytorch_s_names(given: A
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [
-        ("zero", "did you mean zeros"),
-        ("sigmod", "did you mean sigmoid"),
-        ("TinyJIT", "mean TinyJit"),
-    ],
+    [("zero", "did you mean zeros"), ("sigmod", "did you mean sigmoid"), ("TinyJIT", "mean TinyJit")],
 )
 def test_a_missing_name_of_the_package_is_answered_with_the_nearest(name: str, hint: str):
     import frontend

@@ -141,12 +141,7 @@ def test_wrong_launches_are_refused(changed: dict, words: str, device: hcq.Devic
 
 @pytest.mark.parametrize(
     ("position", "value", "words"),
-    [
-        (0, 5, "Buffer"),
-        (2, np.float64(1), "4 bytes"),
-        (3, b"12345678", "8 bytes"),
-        (3, None, "a number"),
-    ],
+    [(0, 5, "Buffer"), (2, np.float64(1), "4 bytes"), (3, b"12345678", "8 bytes"), (3, None, "a number")],
 )
 def test_wrong_arguments_are_refused_by_name(position: int, value: object, words: str, device: hcq.Device):
     kernel = interop.load(device, PTX)

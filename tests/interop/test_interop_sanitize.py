@@ -125,10 +125,7 @@ def test_an_option_behind_the_program_is_its_own(tmp_path: Path, capsys: pytest.
         ("", "nothing was checked: the program ran no kernel on an emulated GPU"),
         ("import hcq\nhcq.open('cpu').close()", "nothing was checked"),
         ("import hcq\nhcq.open().close()", "nothing was checked"),
-        (
-            SCRIPT + "1 / 0",
-            "failed with status 2; nothing was found before, in 1 l",
-        ),
+        (SCRIPT + "1 / 0", "failed with status 2; nothing was found before, in 1 l"),
     ],
     ids=["empty", "the host", "no kernel", "a failure"],
 )

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeGuard
 from compiler.dtype import DType, dtypes
 from frontend.arguments.conversion import shown
 from frontend.evaluation.realize import realize_many
-from frontend.nn.state.tensor_file import Contents, TensorEntry, TensorFile, count_of
+from frontend.nn.state.tensor_file import Contents, TensorEntry, TensorFile, check_folder, count_of
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -96,6 +96,7 @@ def safe_save(
     _check_named(tensors)
     if metadata and not all(isinstance(text, str) for pair in metadata.items() for text in pair):
         raise UsageTypeError(f"safe_save, metadata: wanted texts by name, saw {shown(metadata)}")
+    check_folder(path, "safe_save")
     realize_many(list(tensors.values()))
     write({n: (t.dtype, t.shape, t.tobytes) for n, t in tensors.items()}, path, metadata)
 

@@ -8,7 +8,6 @@ Not here: safetensors (`safetensors`). Next: `checkpoints`, reading.
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 import zipfile
@@ -23,6 +22,7 @@ from frontend.arguments.checks import Size
 from frontend.arguments.conversion import shown
 from frontend.device import DeviceName
 from frontend.nn.state.checkpoints import STORAGES, torch_load
+from frontend.nn.state.tensor_file import check_folder
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -146,9 +146,7 @@ def save(
         _write(f, packed.getvalue(), storages)
         return
     path = os.fspath(f)
-    folder = os.path.dirname(path) or "."  # noqa: PTH120 - any path
-    if not os.path.isdir(folder):  # noqa: PTH112 - as above
-        raise FileNotFoundError(errno.ENOENT, "save: there is no such folder; make it first", path)
+    check_folder(path, "save")
     beside = f"{path}.{os.getpid()}.part"
     try:
         with open(beside, "wb") as out:  # noqa: PTH123 - any path

@@ -8,10 +8,12 @@ Not here: the formats. Next: `safetensors`, `gguf`, `checkpoints`.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from compiler.dtype import DType
@@ -88,16 +90,11 @@ class Contents(io.BufferedReader):
 
     def _refuse_end(self, count: int, end: int) -> None:
         if not count:
-            raise UsageError(
-                f"{self.path} was cut off while it was open: wanted bytes up to {end}, it has "
-                f"{os.fstat(self.fileno()).st_size}"
-            )
+            seen = f"wanted bytes up to {end}, it has {os.fstat(self.fileno()).st_size}"
+            raise UsageError(f"{self.path} was cut off while it was open: {seen}")
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next `size` bytes, fewer at the end; -1 or None: all.
-
-        Memory is allocated for these only.
-        """
+        """Return the next `size` bytes, fewer at the end; -1 or None: all. Allocates no more than that."""
         rest = max(0, self.size - self.tell())
         return super().read(rest if size is None or size < 0 else min(size, rest))
 
@@ -121,12 +118,15 @@ def _refused(error: OSError, path: str | Path, kind: str) -> OSError:
     return OSError(error.errno, f"wanted a {kind}, saw: {error.strerror}{hint}", os.fspath(path))
 
 
+def check_folder(path: str | Path, what: str) -> None:
+    """Raise `FileNotFoundError` unless the folder of a file to be written exists; `what` writes it."""
+    if not os.path.isdir(os.path.dirname(path) or "."):  # noqa: PTH112, PTH120 - any path
+        raise FileNotFoundError(errno.ENOENT, f"{what}: no such folder; make it first", os.fspath(path))
+
+
 def count_of(shape: tuple[int, ...]) -> int:
     """Return the number of elements of a shape."""
-    count = 1
-    for n in shape:
-        count *= n
-    return count
+    return prod(shape)
 
 
 class TensorFile(Mapping[str, Tensor]):

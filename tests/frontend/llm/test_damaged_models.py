@@ -59,17 +59,11 @@ def refused(folder: Path, match: str) -> None:
         ({"rope_parameters": {"rope_theta": -1}}, "rope_theta"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor 0.5"),
-        ({"sliding_window": 8, "layer_types": ["sliding_attention"] * 2}, "layer_types that are not full"),
-        (
-            {"model_type": "mistral", "layer_types": ["full_attention"] * 2},
-            "layer_types that are not sliding",
-        ),
+        ({"sliding_window": 8, "layer_types": ["sliding_attention"] * 2}, "types that are not full"),
+        ({"model_type": "mistral", "layer_types": ["full_attention"] * 2}, "types that are not sliding"),
         ({"is_causal": False}, "causal"),
         ({"model_type": "gemma", "use_bidirectional_attention": True}, "causal"),
-        (
-            {"model_type": "gemma3_text", "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 1},
-            "softcapping",
-        ),
+        ({"model_type": "gemma3_text", "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 1}, "softcap"),
         ({"model_type": "gpt2", "n_embd": 64, "reorder_and_upcast_attn": True}, "reorder_and_upcast"),
         ({"hidden_act": None}, "hidden_act"),
         ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2}, "sliding_window, saw None"),
@@ -91,11 +85,7 @@ def test_settings_that_no_model_has_are_refused(changed: dict[str, Any], match: 
         ("qwen2", {"use_sliding_window": True, "max_window_layers": 1}, (None, 4096)),
         ("qwen2_moe", {"use_sliding_window": True, "sliding_window": 8}, (8, None)),
         ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 8}, (8, 8)),
-        (
-            "qwen3",
-            {"layer_types": FIRST, "use_sliding_window": True},
-            (4096, None),
-        ),
+        ("qwen3", {"layer_types": FIRST, "use_sliding_window": True}, (4096, None)),
         ("gemma2", {}, (4096, None)),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 from frontend import llm
+from frontend.llm.__main__ import main
 from frontend.llm.batching import BatchEndedError, BatchFullError, ContextLengthError, Request, RunningBatch
 from frontend.llm.sampling import Sampling
+from frontend.llm.server import listening
 from hcq.errors import UsageError
 from tests.frontend.llm.test_texts_of_models import vocabulary
 from tests.oracles import gguf_models
@@ -21,7 +24,7 @@ from tests.oracles import gguf_models
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-missing = [n for n in ("tokenizers", "jinja2", "starlette") if importlib.util.find_spec(n) is None]
+missing = [n for n in ("tokenizers", "jinja2", "starlette", "uvicorn") if importlib.util.find_spec(n) is None]
 needs_server = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)} (extra serve)")
 PROMPTS = [[1, 5, 9], [7] * 30, [2, 3], list(range(4, 90)), [11, 12, 13, 14], [90]]
 
@@ -261,6 +264,19 @@ def test_a_key_and_the_number_of_waiting_requests_are_limits(model: llm.Language
 
     with served(model, key="secret", waiting=2) as client:
         asyncio.run(run(client))
+
+
+@needs_server
+def test_the_address_is_had_before_the_model_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening("127.0.0.1", 0) as place:
+        port = str(place.getsockname()[1])
+        assert main(["serve", "no model", "--port", port]) == 2
+    assert f"wanted to listen on 127.0.0.1, port {port}, saw: Address already" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", "no model"]) == 2
+    assert "hcq[serve]" in capsys.readouterr().err
 
 
 @needs_server

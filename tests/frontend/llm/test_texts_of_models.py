@@ -173,3 +173,9 @@ def test_the_commands_write_a_text_and_measure(
             main(wrong)
         assert f"saw {wrong[3]}" in capsys.readouterr().err.replace("'", "")
     assert main(["chat", str(folder / "nothing")]) == 2
+    assert "a model's folder or GGUF file, saw nothing" in capsys.readouterr().err
+    (folder / "config.json").unlink()
+    assert main(["chat", str(folder), "--prompt", "!"]) == 2
+    assert "wanted a model's JSON file, saw: No such file" in capsys.readouterr().err
+    assert main(["serve", str(folder), "--key-file", "nothing"]) == 2
+    assert "--key-file: wanted a file" in capsys.readouterr().err

@@ -200,9 +200,7 @@ _PART: Final = re.compile(r"\S+=(?:\[[^\]]*\]|\S+)")
 """One field in the text of several."""
 
 
-def _submission(
-    kernel: RecordedKernel, run: ChannelRun, raw: list[list[int]], names: Names
-) -> Iterable[str]:
+def _submission(kernel: RecordedKernel, run: ChannelRun, raw: list[list[int]], names: Names) -> Iterable[str]:
     yield f"doorbell of engine {kernel.doorbells.channel(run).group.engine}"
     for words in raw:
         yield f" entry of {len(words)} words"
