@@ -10,7 +10,7 @@ from tests.children import ROOT, alone, python
 FOUND = [
     *(ROOT / "docs").glob("*.md"),
     *(ROOT / "docs/tutorials").glob("*.md"),
-    ROOT / "docs/how-to/test-your-driver.md",
+    *(ROOT / "docs/how-to" / f"{name}.md" for name in ("add-a-command", "test-your-driver")),
     *ROOT.glob("[RS]*.md"),
 ]
 SHOWN = sorted(path for path in FOUND if "```text\n" in path.read_text())

@@ -17,7 +17,8 @@ from frontend.later import loaded
 from frontend.members import Methods
 from frontend.methods import MAKER, METHODS, SIZED_MAKER
 from tests.oracles.expressions import EXPRESSIONS
-from tests.oracles.gradients.cases import CASES
+from tests.oracles.gradients import oracle
+from tests.oracles.gradients.cases import CASES, DATA
 from tests.oracles.gradients.compare import compared, inputs_of
 
 if TYPE_CHECKING:
@@ -68,6 +69,16 @@ def test_a_wrong_gradient_is_reported():
     want["gradients"][0][place] = str(float(want["gradients"][0][place]) + 0.5)
     want.pop("closer gradients", None)
     assert "gradient 0" in str(compared(case, inputs_of(case, "float32"), want))
+
+
+def test_a_given_case_replaces_one_of_its_name_and_leaves_the_others():
+    assert [oracle.line(case) for case in CASES] == DATA.read_text().splitlines()
+    text = '{"case": "tanh", "inputs": "points", "ours": "x.tanh()", "theirs": "torch.sinh(x)"}'
+    for recorded in (CASES, [case for case in CASES if case.case != "tanh"]):
+        found = oracle.wanted(recorded, [text])
+        assert {case.case for case in found} == {case.case for case in CASES}
+        assert [case.theirs for case in found if None in case.records.values()] == ["torch.sinh(x)"]
+    assert "torch.tanh(x)" in [case.theirs for case in oracle.wanted([], [])], "the table of methods has it"
 
 
 def methods() -> list[set[str]]:

@@ -1,10 +1,10 @@
 """Record PyTorch's values and gradients of the cases of `tests.oracles.gradients`, as test data.
 
-    python -m tests.oracles.gradients.oracle [CASE ...]
+    python -m tests.oracles.gradients.oracle [--all] [CASE ...]
 
-Run it by hand in an environment with PyTorch. It writes `tests/frontend/data/gradients.jsonl`, one line for
-each case: those that it has, elementwise functions of the table of methods that it lacks, and those of the
-command line, as JSON with the fields of `cases.Case`:
+Run it by hand in an environment with PyTorch. It adds lines to `tests/frontend/data/gradients.jsonl`, one for
+each elementwise function of the table of methods that it lacks, and for each case of the command line, which
+replaces one of its name; --all records every line again. A case is JSON with the fields of `cases.Case`:
 
     '{"case": "clip low", "inputs": "points", "ours": "x.clip(1)", "theirs": "x.clamp(1)", "tiled": true}'
 
@@ -28,7 +28,7 @@ from tests.oracles.gradients.cases import CASES, DATA, Case, evaluated, read
 from tools.arguments import command, pytorch, reported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 TILES = 64
 """Number of repetitions of elementwise inputs, more than a SIMD vector has."""
@@ -97,23 +97,26 @@ def record(torch: Any, case: Case, dtype: str) -> dict[str, Any]:
     return found
 
 
-def _wanted(texts: Sequence[str]) -> Iterator[Case]:
-    yield from CASES
-    known = {case.case for case in CASES}
+def wanted(recorded: Iterable[Case], texts: Sequence[str]) -> Iterable[Case]:
+    """Return the cases of the file to be: those recorded, those of the table of methods, and those of texts.
+
+    Of one name there is one: that of the texts, else that recorded. Those to record have no records.
+    """
+    found = {case.case: case for case in recorded}
     for row in METHODS:
         if (
             row.function.startswith("functions.")
             and row.differentiable
             and row.oracle
-            and row.own not in known
+            and row.own not in found
         ):
             inputs, operands = ("points", "x") if row.operands == 1 else ("pairs", "x, y")
             ours = f"x.{row.own}({operands[3:]})"
-            yield Case(row.own, inputs, ours, f"torch.{row.own}({operands})", tiled=True)
-    yield from map(read, texts)
+            found[row.own] = Case(row.own, inputs, ours, f"torch.{row.own}({operands})", tiled=True)
+    return (found | {case.case: case for case in map(read, texts)}).values()
 
 
-def _line(case: Case) -> str:
+def line(case: Case) -> str:
     """Return the line of a case, without fields that have their usual value."""
     usual = {f.name: f.default if f.default is not MISSING else {} for f in fields(case)}
     row = {name: getattr(case, name) for name in usual}
@@ -123,17 +126,17 @@ def _line(case: Case) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the records; return 0."""
     parser = command("tests.oracles.gradients.oracle", __doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="one that the file does not have")
-    wanted = _wanted(parser.parse_args(argv).cases)
-    torch = pytorch()
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="one to add or to replace")
+    parser.add_argument("--all", action="store_true", help="record every case again")
+    options, torch = parser.parse_args(argv), pytorch()
     lines = []
-    for case in wanted:
-        for dtype in case.records:
+    for case in wanted(CASES, options.cases):
+        for dtype in [name for name in case.records if options.all or case.records[name] is None]:
             try:
                 case.records[dtype] = record(torch, case, dtype)
             except Exception as error:
                 raise SystemExit(f"{case.case} {dtype}: {error}") from error
-        lines.append(_line(case))
+        lines.append(line(case))
     DATA.write_text("\n".join(lines) + "\n")
     print(f"{len(lines)} cases of PyTorch {torch.__version__} in {DATA}")
     return 0
