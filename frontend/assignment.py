@@ -86,10 +86,7 @@ def clear_gradient(t: Any, *, set_to_none: bool) -> None:
 
 
 def _assign(self: Kind, value: Any, *, traceless: bool = False, unique: bool = False) -> Kind:
-    """Assign a value.
-
-    With `traceless`, gradients flow as if nothing was written, as for a write to `detach()`.
-    """
+    """Assign a value; with `traceless`, gradients flow as if nothing was written, as for a `detach()`."""
     new = self.operand(value)
     e = self.expr
     if new.__class__ is not self.__class__:

@@ -262,10 +262,7 @@ def _refreshed(*tensors: TensorBase) -> None:
 def _gradients_now(
     self: T, targets: Sequence[T], seed: T | None, ends: Sequence[tuple[TensorExpr, Leaves]] = ()
 ) -> list[T | None]:
-    """Return the gradient for each target at its present value.
-
-    No gradient flows through a part of `ends`.
-    """
+    """Return the gradient for each target at its present value; none flows through a part of `ends`."""
     _refreshed(self, *targets)
     index: dict[Any, int] = {leaf: i for i, leaf in enumerate(self.leaves)}
     if seed is not None:

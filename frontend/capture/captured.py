@@ -96,10 +96,7 @@ class Captured:
     sizes: list[int]
     """Bytes of each new output."""
     results: list[tuple[TensorExpr, int] | Tensor | int]
-    """For each returned tensor:
-
-    (expression, index of the output), a captured tensor, or an argument index.
-    """
+    """For each returned tensor: (expression, index of the output), a captured tensor, or an argument."""
     nest: Any
     """The returned container, with places instead of tensors."""
     states: list[tuple[Tensor, hcq.Buffer]]
@@ -134,6 +131,9 @@ class Captured:
     """The label of new outputs' memory, which starts with `frontend.evaluation.storage.RESULT`."""
     relations: Sequence[Sequence[tuple[int, FamilyLink]]] = ()
     """The results that share elements; see `frontend.evaluation.views.relations`."""
+
+    roots: Sequence[TensorBase | None] = ()
+    """The tensors that views from outside were taken from, through which later writes reach the memory."""
 
     def __post_init__(self) -> None:
         """Mark the memory that replays assign to."""
@@ -208,10 +208,7 @@ class Captured:
         return f"{described(gone[0])} was replaced" if gone else ""
 
     def _verify(self, tensors: Sequence[Tensor]) -> None:
-        """Check indices and divisors that depend only on arguments and outside tensors.
-
-        Raise if one is wrong.
-        """
+        """Check indices and divisors that depend only on arguments and outside tensors, or raise."""
 
         def leaf(found: Any) -> Leaf:
             return tensors[found].leaves[0] if isinstance(found, int) else Leaf(found)

@@ -106,10 +106,7 @@ def _own(code: CodeType, path: Path) -> Path:
 
 
 def _path(every: list[dis.Instruction], at: int, found: Names) -> int:
-    """Add the path that starts at an instruction, if any.
-
-    Return the index of the next instruction to look at.
-    """
+    """Add the path that starts at an instruction, if any; return the index of the next one to look at."""
     i = every[at]
     root = _root(i)
     if root is None and i.opname not in _ATTRIBUTES and i.opname != _OF_BASE:

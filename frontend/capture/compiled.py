@@ -34,6 +34,7 @@ from frontend.evaluation import gradient_state as grad_state
 from frontend.evaluation import modes
 from frontend.evaluation.base import THREAD, KeptHistory
 from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.views import link_of
 from frontend.later import AT_ONCE, later
 from hcq.config import config
 from hcq.errors import UsageError, UsageTypeError
@@ -76,6 +77,10 @@ class _Entry:
     """Why the function is never captured for these arguments; "": it is."""
     again: bool = False
     """Whether the next call is examined again, as the first one may have made what later ones use."""
+    writes: bool = False
+    """Whether the first call assigned to a tensor."""
+    written: list[int] = field(default_factory=list)
+    """Indices of the arguments that the first call assigned to."""
     flows: bool = False
     """Whether gradients flow through the results: the next call makes `history`, and later ones repeat it."""
     history: History | None = None
@@ -107,6 +112,18 @@ class _Entry:
         if self.plain or captured is not None:
             return "" if captured is None else captured.changed()
         return self.watch.changed() or ("" if self.history is None else self.history.changed())
+
+    def shares(self, tensors: list[Tensor]) -> bool:
+        """Return whether a capture could not take these arguments: what it assigns to is used elsewhere.
+
+        A capture runs on copies, and finds so only after it assigned to tensors from outside.
+        """
+        if not self.writes:
+            return False
+        families = [link_of(t) or t for t in tensors]
+        marks = [id(getattr(f, "family", f)) for f in families]
+        outside = {id(getattr(link_of(t), "family", t)) for t in self.watch.tensors(floats=False)}
+        return not outside.isdisjoint(marks) or any(marks.count(marks[i]) > 1 for i in self.written)
 
     def wants(self) -> list[bool]:
         """Return requires_grad of `floats` now."""
@@ -201,20 +218,20 @@ class Compiled:
             return self.fn(*args, **names)
         if cause:
             self.recompilations.append(Recompilation(self.calls, cause))
-        return self._first(key, args, names)
+        return self._first(key, tensors, args, names)
 
     def _repeated(self, entry: _Entry, tensors: list[Tensor], args: Any, names: Any) -> Any:
         captured = entry.jit.captured
         if entry.again:
             self._entries.remove(entry)
             key = {name: getattr(entry, name) for name in ("shape", "numbers", "tensors", "cut")}
-            return self._first(key, args, names, last=True)
+            return self._first(key, tensors, args, names, last=True)
         if captured is not None and captured.writes:
             try:
                 captured.check_arguments(tensors)
             except SharedArgumentError:  # this call is computed plainly
                 return self.fn(*args, **names)
-        if entry.plain:
+        if entry.plain or (captured is None and not entry.flows and entry.shares(tensors)):
             return self.fn(*args, **names)
         if not entry.flows:
             try:
@@ -235,12 +252,14 @@ class Compiled:
             raise UsageError(f"{self!r} cannot be captured: {cause}")
         return self.fn(*args, **names)
 
-    def _first(self, key: dict[str, Any], args: Any, names: Any, *, last: bool = False) -> Any:
+    def _first(
+        self, key: dict[str, Any], tensors: list[Tensor], args: Any, names: Any, *, last: bool = False
+    ) -> Any:
         """Run the function as it is, and make the entry of such calls; `last`: it does not run so again."""
         watch = NameWatch(self.fn, others_of((args, names)), who=repr(self))
         entry = _Entry(**key, jit=TinyJit(self.fn), watch=watch)
         before = {id(t): grad_state.grad_of(t) for t in grad_state.wanting()}
-        writes = histories.assigned()
+        writes, parts = histories.assigned(), enumerate([(t, t.expr, t.recipe) for t in tensors])
         notes: list[str] = []
         CAPTURE.notes = notes
         try:
@@ -248,7 +267,10 @@ class Compiled:
         finally:
             CAPTURE.notes = None
         entry.plain = notes[0] if notes else self._cause(entry, result, before)
-        if not entry.plain and entry.flows and not histories.same_assignments(writes):
+        entry.written = [i for i, (t, e, recipe) in parts if t.expr is not e or t.recipe is not recipe]
+        assigns = not histories.same_assignments(writes)
+        entry.writes = assigns or bool(entry.written)
+        if not entry.plain and entry.flows and assigns:
             entry.plain = histories.ASSIGNS
         if not entry.plain and entry.flows:
             new = [t for t in grad_state.wanting() if id(t) not in before]

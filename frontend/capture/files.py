@@ -229,10 +229,7 @@ class _Writer:
         return number
 
     def _ast(self, structure: Any, at: int) -> str:
-        """Return the text of kernel `at` of a plan, scheduled again.
-
-        A `structure` from a file is the text.
-        """
+        """Return the text of kernel `at` of a plan, scheduled again; of a `structure` from a file, it."""
         if isinstance(structure, str):
             return structure
         if structure not in self.asts:

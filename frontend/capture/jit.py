@@ -45,12 +45,12 @@ Not here: the names that a function reads (`code`), containers (`frontend.contai
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from frontend.arguments.conversion import shown
-from frontend.assignment import LEAVING
+from frontend.assignment import LEAVING, root_of
 from frontend.capture.captured import Captured, own, settle
 from frontend.capture.recording import Capture, captured_form, refuse_leftovers, results_of
 from frontend.containers import (
@@ -178,10 +178,7 @@ class TinyJit(Generic[P, R]):
             raise UsageTypeError(f"TinyJit: wanted a function, saw {shown(fn)}\nhint: @TinyJit above its def")
         self.fn = fn
         self.calls = 0
-        """Calls since the function was made or reset; 2 or more: it is captured.
-
-        Simple replays do not count.
-        """
+        """Calls since it was made or reset; 2 or more: it is captured. Simple replays do not count."""
         self._args: list[Any] = []
         self._numbers: list[Any] = []
         self._objects = False
@@ -192,10 +189,7 @@ class TinyJit(Generic[P, R]):
         self._returned: list[weakref.ref[Tensor]] = []
         """Tensors that the first call returned. One that the second call returns again is from outside."""
         self._simple: list[TensorExpr] | None = None
-        """The expressions of the arguments, if all are positional tensors that the executable reads.
-
-        Else None.
-        """
+        """The expressions of the arguments if all are positional tensors that the executable reads."""
         self.loaded = False
         """Whether the capture was loaded from a file, which has no Python function."""
         self.state: dict[str, Tensor] = {}
@@ -344,10 +338,11 @@ class TinyJit(Generic[P, R]):
     def _capture(self, shape: Any, tensors: list[Tensor]) -> Any:
         """Run the function on copies of its arguments and record it; make the captured form."""
         settle()
-        for use in self._outside:
-            t = use()
-            if t is not None:
-                own(t)
+        uses = [use() for use in self._outside]
+        outside: list[tuple[TensorBase, TensorBase | None]]
+        outside = [(t, root_of(t)) for t in uses if t is not None]
+        for t, _ in outside:  # pending values may be all that keeps a root alive
+            own(t)
         self._outside = []
         stand_ins = [
             Tensor.of_part((t.expr, (Leaf(Device[t.device].copied(t.leaves[0].buffer)),))) for t in tensors
@@ -369,7 +364,7 @@ class TinyJit(Generic[P, R]):
             sizes: dict[Any, Any] = {}
             nest = flattened(result, returned, f"{self!r} returns", strict=True, known=sizes)
             sizes.pop(NUMBERS, None)
-            self._own_returned(capture, stand_ins, returned)
+            outside += self._own_returned(capture, stand_ins, returned)
             realize_many([*pending(), *returned])
             for i, (t, b) in enumerate(zip(stand_ins, given, strict=True)):
                 if t.expr.op is not PARAM or t.leaves[0].buffer is not b:
@@ -392,6 +387,7 @@ class TinyJit(Generic[P, R]):
             THREAD.lower = lower
         label = getattr(self.fn, "__name__", "jit")
         captured = captured_form(capture, stand_ins, results, nest, who=repr(self), label=label)
+        captured.roots = [root for t, root in outside if root is not t]
         captured.check_arguments(tensors)
         for i in captured.assigned:
             tensors[i].assign(stand_ins[i]).realize()
@@ -402,17 +398,20 @@ class TinyJit(Generic[P, R]):
         relate(made, capture.relations)
         return filled(nest, made)
 
-    def _own_returned(self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]) -> None:
-        """Give returned tensors from outside memory of their own, from which replays return copies."""
+    def _own_returned(
+        self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]
+    ) -> Sequence[tuple[TensorBase, TensorBase | None]]:
+        """Give returned tensors from outside memory, of which replays return copies; return all roots."""
         before = {id(ref()) for ref in self._returned} - {id(None), *map(id, stand_ins)}
-        self._returned = []
+        self._returned, outside = [], [(t, root_of(t)) for t in returned if id(t) in before]
         CAPTURE.now = None
         try:
-            for t in returned:
-                if id(t) in before and (t.expr.op is PARAM or t.recipe.__class__ is not Rebound):
+            for t, _ in outside:
+                if t.expr.op is PARAM or t.recipe.__class__ is not Rebound:
                     own(t)
         finally:
             CAPTURE.now = capture
+        return outside
 
     def _replays(self, captured: Captured, shape: Any) -> None:
         """Replay a captured form from now on, for arguments of the given containers."""

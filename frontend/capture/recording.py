@@ -153,10 +153,7 @@ def _kept(
 
 
 def _renewed(stand_ins: list[Tensor]) -> list[weakref.ref[Leaf]]:
-    """Give arguments new leaves of the same memory.
-
-    Return the old leaves, which only kept tensors hold now.
-    """
+    """Give arguments new leaves of the same memory; return the old ones, which only kept tensors hold now."""
     old = []
     for t in stand_ins:
         leaf = t.leaves[0]

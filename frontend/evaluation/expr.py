@@ -66,10 +66,7 @@ _new = object.__new__
 
 
 class TensorExpr:
-    """One interned abstract expression over parameters 0..n-1.
-
-    Made by `join`, `leaf_expr` and `source_expr`.
-    """
+    """One interned expression over parameters 0..n-1. Made by `join`, `leaf_expr` and `source_expr`."""
 
     __slots__ = (
         "__weakref__", "arg", "device", "dtype", "leaf", "limited", "maps", "n", "op", "params", "run",

@@ -411,10 +411,7 @@ def _checked(plan: LaunchPlan, run: Callable[[Leaves], Leaves], leaves: Leaves) 
 
 
 def verify(plan: LaunchPlan, leaves: Leaves) -> None:
-    """Check the indices and divisors of a plan over its joint leaves, if validation is on.
-
-    See `verify_all`.
-    """
+    """Check the indices and divisors of a plan over its joint leaves if validation is on: `verify_all`."""
     if plan.limits is not None:
         verify_all([(plan.limits, leaves)])
 

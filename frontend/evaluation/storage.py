@@ -187,10 +187,7 @@ def stored(
 
 
 def allocated(shape: tuple[int, ...], dtype: DType, device: str) -> Part:
-    """Return the part of a realized tensor with undefined contents.
-
-    Raises as `Device[device]` and `alloc`.
-    """
+    """Return the part of a realized tensor, contents undefined. Raises as `Device[device]` and `alloc`."""
     opened = Device[device]
     return leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)
 

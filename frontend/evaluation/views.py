@@ -143,10 +143,7 @@ def relate(tensors: Sequence[TensorBase], relations: Sequence[Sequence[tuple[int
 
 
 def _moved(link: FamilyLink, family: Family, new: dict[int, FamilyLink]) -> FamilyLink:
-    """Return the copy of a link in another family.
-
-    `new` has id of an old link -> its copy, and is extended.
-    """
+    """Return the copy of a link in another family; `new`, which is extended, has id of a link -> its copy."""
     if id(link) not in new:
         parent = None if link.parent is None else _moved(link.parent, family, new)
         new[id(link)] = link._replace(family=family, parent=parent)

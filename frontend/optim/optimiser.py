@@ -424,10 +424,7 @@ class Rule(Optimizer, metaclass=ABCMeta):
             grad_state.state_of(p).used = g
 
     def _move(self, grads: list[Tensor | None]) -> list[Tensor]:
-        """Assign to every parameter that has a gradient.
-
-        Return all tensors of the state but learning rates.
-        """
+        """Assign to every parameter with a gradient; return all tensors of the state but learning rates."""
         needed = [self._needed(group) for group in self.param_groups]
         for i, place in enumerate(self.places):
             for name in needed[place]:

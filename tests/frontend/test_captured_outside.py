@@ -29,6 +29,8 @@ OUTSIDE: dict[str, Callable[[Tensor], Tensor]] = {
     "computed view": lambda w: w.reshape(2).realize(),
     "view of a pending tensor": lambda w: (w * 2)[:],
     "flipped": lambda w: w.flip(0),
+    "view of a temporary": lambda _: Tensor([1, 2]).realize()[:],
+    "view of a pending temporary": lambda w: (w + w)[:],
     "assigned": lambda w: Tensor([7, 7]).assign(w),
 }
 WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
@@ -283,3 +285,12 @@ def test_an_assigned_argument_whose_view_is_used_from_outside_is_refused():
     with pytest.raises(UsageError, match="also uses it from outside"):
         f(a)
     assert f(a.clone()).tolist() == (b * 2).tolist()
+
+
+def test_a_capture_assigns_to_a_view_whose_root_only_a_pending_value_keeps():
+    root = Tensor([1.0, 2.0])
+    part, other = root[:1], root * 2
+    del root
+    f = TinyJit(lambda x: [part.mul_(2), x + other][1])
+    assert [f(Tensor([3.0, 7.0])).tolist() for _ in range(4)] == [[5.0, 11.0]] * 4
+    assert part.tolist() == [16.0]

@@ -142,6 +142,24 @@ def test_a_tensor_passed_twice_that_the_function_assigns_is_computed_plainly():
     assert compiled(both, both).tolist() == [4.0, 4.0]
 
 
+@pytest.mark.parametrize("form", ["one tensor", "a view", "from outside", "unchanged"])
+def test_a_call_whose_arguments_a_capture_refuses_has_its_effects_once(form: str):
+    total = Tensor([1.0, 2.0])
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        total.mul_(2)
+        y.mul_(1 if form == "unchanged" else 3)
+        return x + 1
+
+    f, seen = torch.compile(step), []
+    for _ in range(3):
+        a = total if form == "from outside" else torch.ones(2) * 5
+        seen.append(f(a.view(2) if form == "a view" else a, a).tolist())
+    value = {"from outside": [[7.0, 13.0], [37.0, 73.0], [217.0, 433.0]], "unchanged": [[6.0, 6.0]] * 3}
+    assert seen == value.get(form, [[16.0, 16.0]] * 3)
+    assert total.tolist() == ([216.0, 432.0] if form == "from outside" else [8.0, 16.0])
+
+
 def test_disabled_and_decorating_forms():
     def f(x: Tensor) -> Tensor:
         return x + 1

@@ -92,10 +92,7 @@ def _inside(path: str) -> bool:
 
 
 class Tracer:
-    """Counts the places of an operation, and raises at the place `at`.
-
-    A context manager around the operation.
-    """
+    """Counts the places of an operation, which it is a context manager around; raises at the place `at`."""
 
     def __init__(self, kind: Kind, at: int) -> None:
         self.kind = kind

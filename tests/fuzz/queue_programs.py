@@ -41,10 +41,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: it writes `dst` and reads `src`.
-
-    `value` is the fill value, the written value or the kernel's term.
-    """
+    """One command: writes `dst`, reads `src`; `value` is the fill, the written or the kernel's term."""
 
     kind: Kind
     dst: Range | None = None

@@ -175,10 +175,7 @@ class Maker:
         return name
 
     def pick(self, kinds: str = "biuf", *, rank: int = 0, nonempty: bool = False) -> str | None:
-        """Return the name of a random value whose dtype kind is in `kinds`, or None.
-
-        Later values are preferred.
-        """
+        """Return the name of a random value of a dtype kind in `kinds`, rather a later one, or None."""
         fit = [
             n
             for n in self.alias

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 def reduce(m: Maker) -> None:
-    """Append a reduction: sums of integers, extremes, any, all.
-
-    Or a sum of floats, which has an error bound.
-    """
+    """Append a reduction: sums of integers, extremes, any, all, or a sum of floats with an error bound."""
     a = m.pick(nonempty=True)
     if a is None:
         return

@@ -35,10 +35,7 @@ def leaf(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def cast(x: Array, dtype: str) -> Array:
-    """Return x in another dtype.
-
-    Floats saturate to integers, with 0 for NaN; integers wrap; bool is x != 0.
-    """
+    """Return x in another dtype. Floats saturate to integers, NaN to 0; integers wrap; bool is x != 0."""
     with np.errstate(all="ignore"):
         if dtype == "bool":
             return np.asarray(x != 0)
