@@ -106,8 +106,28 @@ def _sum_scaled_back(t: IsaTranslator, a: IrValue, b: IrValue, e: IrValue, lanes
         exact = numeric.odd_sum(c, c.op("fmul", x, y), z)
         scaled = c.cast("fptrunc", ldexp(t, exact, amount), "float")
     else:
-        scaled = ldexp(t, value, amount)
+        scaled = _scaled_once(t, value, a, b, e, amount)
     return c.select(c.mask_lanes(lanes), scaled, value)
+
+
+def _scaled_once(
+    t: IsaTranslator, value: IrValue, a: IrValue, b: IrValue, e: IrValue, amount: IrValue
+) -> IrValue:
+    """Return doubles times 2 ** amount, rounded once: they are a * b + e, and a * b is a correction of e.
+
+    A sum that its own rounding put on a tie of subnormal numbers goes to the side on which it was before.
+    """
+    c = t.c
+    scaled = ldexp(t, value, amount)
+    rest = c.op("fsub", value, ldexp(t, scaled, c.op("sub", c.const(amount.type, 0), amount)))
+    product = c.op("fmul", a, b)
+    below = c.intrinsic("fma", a, b, c.let(product.type, f"fneg {product}"))
+    lost = c.op("fadd", c.op("fsub", product, c.op("fsub", value, e)), below)
+    one, half = (c.fconst(e.type, v) for v in (1.0, math.ldexp(1.0, 128 - 1075)))
+    tie = c.fcmp("oeq", c.intrinsic("fabs", rest), half)
+    outward = c.fcmp("ogt", c.op("fmul", c.intrinsic("copysign", one, rest), lost), c.fconst(e.type, 0.0))
+    step = c.intrinsic("copysign", c.fconst(e.type, math.ldexp(1.0, -1074)), rest)
+    return c.select(c.op("and", tie, outward), c.op("fadd", scaled, step), scaled)
 
 
 def _fixup(t: IsaTranslator, quotient: IrValue, denominator: IrValue, numerator: IrValue) -> IrValue:

@@ -367,7 +367,7 @@ def _nop(t: IsaTranslator) -> None:
     del t
 
 
-@meaning("v_bitop3_b32")
+@meaning("v_bitop3_b32", "v_bitop3_b16")
 def _bitop3(t: IsaTranslator) -> None:
     """Write any function of three bits; bit 4a + 2b + c of its table is the result for a, b and c.
 
@@ -378,7 +378,7 @@ def _bitop3(t: IsaTranslator) -> None:
     for n, operand in enumerate(operands):
         assert isinstance(operand, (Reg, Imm))
         table |= operand.neg << n | operand.abs << 3 + n
-        sources.append(t.source(replace(operand, neg=False, abs=False), "b32"))
+        sources.append(t.source(replace(operand, neg=False, abs=False), t.stem[-3:], n))
     both = [(t.c.op("xor", value, -1), value) for value in sources]
     result = t.c.const(sources[0].type, 0)
     for row in range(8):

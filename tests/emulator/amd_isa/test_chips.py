@@ -56,12 +56,14 @@ def test_gfx1151_computes_floats_in_scalar_registers() -> None:
 
 
 @CDNA4
-def test_gfx950_has_any_function_of_three_bits() -> None:
-    code = "  %n = xor i32 %y, -1\n  %s = and i32 %x, %n\n  %r = xor i32 %s, %z"
-    bench, y, z = Bench("gfx950"), WORDS[::-1].copy(), np.roll(WORDS, 7)
-    ir = elementwise("i32", code)
-    assert "v_bitop3_b32" in stems(bench, ir)
-    assert (run(bench, ir, np.zeros(256, "u4"), WORDS, y, z) == (WORDS & ~y) ^ z).all()
+@pytest.mark.parametrize("bits", [16, 32])
+def test_gfx950_has_any_function_of_three_bits(bits: int) -> None:
+    code = f"  %n = xor i{bits} %y, -1\n  %s = and i{bits} %x, %n\n  %r = xor i{bits} %s, %z"
+    bench, x = Bench("gfx950"), WORDS.astype(f"u{bits // 8}")
+    y, z = x[::-1].copy(), np.roll(x, 7)
+    ir = elementwise(f"i{bits}", code)
+    assert f"v_bitop3_b{bits}" in stems(bench, ir)
+    assert (run(bench, ir, np.zeros_like(x), x, y, z) == (x & ~y) ^ z).all()
 
 
 @CDNA4

@@ -80,7 +80,10 @@ _DIVISION = "  %r = fdiv {T} %x, %y"
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize(("type_", "dtype"), [("float", "f4"), ("double", "f8")])
 def test_quotients_beyond_every_range_are_right(anywhere: Bench, type_: str, dtype: str) -> None:
-    """The steps of a division scale their operands; every pair of magnitudes meets another case."""
+    """The steps of a division scale their operands; every pair of magnitudes meets another case.
+
+    Subnormal quotients are rounded once: of 1,792 random ones, two roundings make 21 wrong.
+    """
     info = np.finfo(dtype)
     tiny, large = float(info.tiny), float(info.max)
     sizes = [
@@ -95,11 +98,15 @@ def test_quotients_beyond_every_range_are_right(anywhere: Bench, type_: str, dty
         large,
     ]
     sizes += [float(info.smallest_subnormal) * 5, 1 / tiny, tiny * 2.0**23, 1e-20, 1e20, 0.1, 7.0]
-    x, y = (bench.reshape(-1).astype(dtype) for bench in np.meshgrid(sizes, sizes))
+    x, y = (bench.reshape(-1) for bench in np.meshgrid(sizes, sizes))
+    rng = np.random.default_rng(7)
+    some, others = rng.uniform(1, 2, (2, 1792)).astype(dtype)
+    x = np.append(x, np.ldexp(some, info.minexp + 3)).astype(dtype)
+    y = np.append(y, np.ldexp(others, rng.integers(2, info.nmant, 1792))).astype(dtype)
     xs, ys = anywhere.new(x, dtype), anywhere.new(-y, dtype)
-    out = anywhere.new(np.zeros(256), dtype)
+    out = anywhere.new(np.zeros(2048), dtype)
     done = anywhere.run(
-        ir.elementwise(type_, _DIVISION.replace("{T}", type_)), 1, 256, out, xs, ys, xs, options=QUICK
+        ir.elementwise(type_, _DIVISION.replace("{T}", type_)), 8, 256, out, xs, ys, xs, options=QUICK
     )
     assert done.fault is None, done.fault
     with np.errstate(all="ignore"):
