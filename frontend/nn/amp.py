@@ -72,9 +72,9 @@ class GradScaler:
     `backoff_factor` after a skipped step, and by `growth_factor` after `growth_interval` steps in a row that
     were not skipped.
 
-    The scale and the count of steps are tensors on `device`, which may be captured and saved. With
-    `enabled=False` it only calls the optimiser. Raises `UsageError` unless init_scale > 0, growth_factor > 1,
-    0 < backoff_factor < 1 and growth_interval >= 1.
+    The scale and the count of steps are tensors, which may be captured and saved: on `device`, and from the
+    first loss on another device on that one. With `enabled=False` it only calls the optimiser. Raises
+    `UsageError` unless init_scale > 0, growth_factor > 1, 0 < backoff_factor < 1 and growth_interval >= 1.
     """
 
     def __init__(  # noqa: PLR0917 - PyTorch's signature
@@ -104,8 +104,12 @@ class GradScaler:
         """Return a loss, or each of a list, times the scale, in at least float32; as it is if not enabled."""
         if isinstance(outputs, (list, tuple)):
             return type(outputs)([self.scale(loss) for loss in outputs])
+        if not self.enabled:
+            return outputs
+        if self.scale_.device != outputs.device:
+            self.scale_, self.good = (t.to(outputs.device) for t in (self.scale_, self.good))
         kind = "float64" if outputs.dtype is dtypes.float64 else "float32"
-        return outputs.cast(kind) * self.scale_.reshape(()).cast(kind) if self.enabled else outputs
+        return outputs.cast(kind) * self.scale_.reshape(()).cast(kind)
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of an optimiser by the scale before its step, so that they can be clipped.

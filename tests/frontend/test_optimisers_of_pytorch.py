@@ -138,8 +138,9 @@ def test_a_state_is_saved_and_loaded(tmp_path: Path):
     assert stepped(w, optimiser) == stepped(twin, other)
 
 
-def test_a_scaled_loss_gives_the_step_of_an_unscaled_one():
-    w, plain = Tensor([1.0, 2.0]), Tensor([1.0, 2.0])
+@pytest.mark.parametrize("device", ["cpu", "amd-emu"])
+def test_a_scaled_loss_gives_the_step_of_an_unscaled_one(device: str):
+    w, plain = Tensor([1.0, 2.0], device=device), Tensor([1.0, 2.0], device=device)
     optimiser, other = nn.optim.SGD([w], 0.1), nn.optim.SGD([plain], 0.1)
     scaler = nn.amp.GradScaler(init_scale=1024.0, growth_interval=2)
     for scale in (1024.0, 2048.0):

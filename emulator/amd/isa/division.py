@@ -110,7 +110,7 @@ def _sum_scaled_back(t: IsaTranslator, a: IrValue, b: IrValue, e: IrValue, lanes
     return c.select(c.mask_lanes(lanes), scaled, value)
 
 
-def _scaled_once(
+def _scaled_once(  # noqa: PLR0917 - the values of one step
     t: IsaTranslator, value: IrValue, a: IrValue, b: IrValue, e: IrValue, amount: IrValue
 ) -> IrValue:
     """Return doubles times 2 ** amount, rounded once: they are a * b + e, and a * b is a correction of e.
