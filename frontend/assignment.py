@@ -24,7 +24,7 @@ from frontend.evaluation.base import BORROWED, THREAD, FamilyLink, Rebound, Tens
 from frontend.evaluation.constants import constant, ruled
 from frontend.evaluation.expr import PARAM
 from frontend.evaluation.gradient_state import anyone, distinct, recomputed, version, wants
-from frontend.evaluation.history import flowing_of, has_history
+from frontend.evaluation.history import flowing_of, has_history, note_behind
 from frontend.evaluation.plan import CAPTURE
 from frontend.evaluation.printing import described
 from frontend.evaluation.realize import PENDING
@@ -369,9 +369,10 @@ def _rebind(t: TensorBase, new: TensorBase) -> None:
         home.writes += 1
         if new.expr.op is PARAM:
             new = recomputed(new)  # an expression that is computed into this tensor's memory
+    recipe = Rebound(home, version if home is not None else BORROWED, first=not t.used)
+    note_behind(t, new, recipe)
     become(t, new.expr, new.leaves)
-    t.epoch = new.epoch
-    t.recipe = Rebound(home, version if home is not None else BORROWED, first=not t.used)
+    t.epoch, t.recipe = new.epoch, recipe
     link = link_of(t)
     number = id(t)
     if home is None and (new.expr.op is PARAM or (link is not None and link.parent is not None)):

@@ -59,12 +59,14 @@ class Rebound:
     if nothing is pending. `version` is the version of the memory's contents that the tensor had. BORROWED
     instead: the memory belongs to another tensor of the same value, and an assignment must not overwrite it.
     `kept`: an operation in place wrote the tensor, and its history is kept when its value is read; `assign`
-    ends it. `first`: nothing was built from the tensor before it was assigned to.
+    ends it. `first`: nothing was built from the tensor before it was assigned to. `behind`: the pending
+    tensors that the value of a tensor without memory was computed from, weakly.
     """
 
-    __slots__ = ("first", "home", "kept", "version")
+    __slots__ = ("behind", "first", "home", "kept", "version")
 
     def __init__(self, home: Any, version: int = 0, *, first: bool = False) -> None:
+        self.behind: list[weakref.ref[TensorBase]] = []
         self.home = home
         self.version = version
         self.kept = False

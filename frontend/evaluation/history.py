@@ -18,6 +18,7 @@ Not here: realizing (`realize`). Next: `frontend.autograd.engine`, gradients. De
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any, Final
@@ -108,9 +109,8 @@ def _reached_again(t: TensorBase) -> list[Any]:
     seen = {id(t)}
     stack = [t]
     while stack:
-        recipe: Any = stack.pop().recipe
-        for p in recipe[1:] if recipe.__class__ is tuple else ():
-            if p.__class__ is not t.__class__ or p.expr.op is PARAM or id(p) in seen:
+        for p in _made_from(stack.pop()):
+            if id(p) in seen:
                 continue
             seen.add(id(p))
             e = p.expr
@@ -122,6 +122,35 @@ def _reached_again(t: TensorBase) -> list[Any]:
                 p.reached = True
             stack.append(p)
     return list(found.values())
+
+
+def _made_from(t: TensorBase) -> list[Any]:
+    """Return the pending tensors that a pending one was built from, also if it was written since."""
+    recipe: Any = t.recipe
+    if recipe.__class__ is Rebound:
+        return [p for p in [ref() for ref in recipe.behind] if p is not None and p.expr.op is not PARAM]
+    every = recipe[1:] if recipe.__class__ is tuple else ()
+    return [p for p in every if p.__class__ is t.__class__ and p.expr.op is not PARAM]
+
+
+def note_behind(t: TensorBase, new: TensorBase, recipe: Any) -> None:
+    """Note in the new recipe of a tensor, which has no memory yet, what its new value was computed from.
+
+    The recipe that it had is given up: the value is rebuilt here for the last time, and a read of what is
+    computed from it would not find what it was computed from.
+    """
+    if t.recipe.__class__ is not tuple and not (t.recipe.__class__ is Rebound and t.recipe.behind):
+        return
+    if new.epoch not in {0, EPOCH[0]}:
+        refresh(new)
+    found = {id(t): t}
+    stack = [new, t]
+    while stack:
+        more = [p for p in _made_from(stack.pop()) if id(p) not in found]
+        found.update([(id(p), p) for p in more])
+        stack += more
+    del found[id(t)]
+    recipe.behind = [weakref.ref(p) for p in found.values()]
 
 
 def realize_written(t: TensorBase) -> None:

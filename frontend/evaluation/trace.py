@@ -82,13 +82,16 @@ def same(x: T) -> T:
 
 
 def apply(op: str, arg: Any, *sources: T) -> T:
-    """Return the primitive `op` of tensors, without a recipe; for use inside traced methods.
+    """Return the primitive `op` of tensors, with a recipe outside of traces.
 
     Shapes and dtypes must agree, as for `join`. Raises `UsageError` for tensors on several devices.
     """
     for s in sources:
         s.used = True
-    return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
+    t = make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
+    if not THREAD.depth:
+        t.recipe, t.epoch = (partial(apply, op, arg), *sources), min([s.epoch for s in sources])
+    return t
 
 
 def abstract(like: T, expr: TensorExpr, leaves: Leaves) -> T:

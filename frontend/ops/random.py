@@ -28,9 +28,10 @@ from frontend.arguments.checks import FLOAT, Shape, element_type, shape_of, whol
 from frontend.arguments.conversion import flag, number
 from frontend.device import Device
 from frontend.evaluation.base import T
-from frontend.evaluation.constants import constant, convert, coordinate, spread, widened
+from frontend.evaluation.constants import constant, convert, coordinate, spread, stopped, widened
 from frontend.evaluation.expr import leaf_expr
 from frontend.evaluation.gradient_state import marked
+from frontend.evaluation.history import readable
 from frontend.evaluation.plan import CAPTURE, refuse
 from frontend.evaluation.storage import Leaf
 from frontend.evaluation.trace import apply, method
@@ -40,7 +41,6 @@ from frontend.ops.elementwise import add, ge, gt, lt, minimum, mul, neg, sub, wh
 from frontend.ops.functions import cos, exp, floor, log, sqrt, tan
 from frontend.ops.movement import expand, narrow, unsqueeze
 from frontend.ops.reductions import all as every
-from frontend.ops.reductions import detached
 from frontend.ops.reductions import sum as total
 from frontend.ops.scan import cumsum
 from frontend.ops.sorting import argsort, topk
@@ -396,7 +396,9 @@ def multinomial(self: T, num_samples: int, replacement: bool = False) -> T:  # n
         )
     if whole(num_samples, "multinomial") < 1 or (not replacement and num_samples > shape[-1]):
         raise UsageError(f"multinomial: {num_samples} samples of {shape[-1]} weights, wanted 1..{shape[-1]}")
-    weights = detached(widened(self))
+    if CAPTURE.now is None:
+        readable(self)  # it is computed once, for the check and for the draws
+    weights = stopped(widened(self))
     if CAPTURE.now is None:
         fit = every(mul(ge(weights, 0.0), lt(weights, math.inf)), -1)
         if not every(mul(fit, gt(total(weights, -1), 0.0))).item():
@@ -423,7 +425,7 @@ def bernoulli(self: T, p: float | None = None) -> T:
     if p is not None and not 0 <= number(p, "bernoulli, p") <= 1:
         raise UsageError(f"bernoulli: wanted a probability 0 <= p <= 1, saw {p}")
     chance = rand(self.__class__, self.expr.shape, device=self.expr.device)
-    return cast(lt(chance, detached(self) if p is None else p), self.expr.dtype)
+    return cast(lt(chance, stopped(self) if p is None else p), self.expr.dtype)
 
 
 def trials(self: T, p: Any = 0.5) -> T:

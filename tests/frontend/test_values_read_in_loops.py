@@ -55,11 +55,24 @@ def greedy(m: Any, s: Any) -> tuple[Any, float]:
     return (h, token), float(token)
 
 
+def sampled(m: Any, s: Any) -> tuple[Any, float]:
+    """Cut logits off in place, and draw; the chances of all but one are 0."""
+    h = s if isinstance(s, tuple) else (s, s * 0)
+    x, y = h[-1], m.tanh(m.w @ h[0])
+    logits = m.table @ (x + y)
+    logits[logits < logits.max()] = -float("inf")
+    p = m.exp(logits - logits.max())
+    token = m.draw(p)
+    return (y, m.table[token].reshape(16)), float(p.sum())
+
+
 class Ours:
+    exp, draw = staticmethod(torch.exp), staticmethod(lambda p: torch.multinomial(p, 1))
     tanh, abs, zeros = staticmethod(torch.tanh), staticmethod(torch.abs), staticmethod(torch.zeros)
 
 
 class Numpys:
+    exp, draw = np.exp, staticmethod(np.argmax)
     tanh, abs, zeros = np.tanh, np.abs, staticmethod(np.zeros)
 
 
@@ -67,7 +80,7 @@ def numbers(*shape: int) -> Any:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("turn", [iterated, in_place, gradient_descent, counted, greedy])
+@pytest.mark.parametrize("turn", [iterated, in_place, gradient_descent, counted, greedy, sampled])
 def test_a_turn_of_a_loop_costs_what_the_turn_before_did(turn: Callable[[Any, Any], tuple[Any, float]]):
     w, table = numbers(16, 16) * np.float32(0.1), numbers(16, 16)
     spd = w @ w.T + np.eye(16, dtype=np.float32)
@@ -84,6 +97,31 @@ def test_a_turn_of_a_loop_costs_what_the_turn_before_did(turn: Callable[[Any, An
         plans += stats.plans - plans_before if k >= TURNS - 4 else 0
     assert max(costs[-4:]) <= max(costs[:3]), costs
     assert plans == 0
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_text_that_grows_by_drawn_tokens_is_computed_once(*, read: bool):
+    """As `generate` of many programs: the best logits are kept in place, `cat` appends what was drawn."""
+    torch.manual_seed(1)
+    table, w = torch.tensor(numbers(10, 16)), torch.tensor(numbers(16, 16))
+    ids, costs = torch.zeros((1, 1), dtype=torch.long), []
+    with torch.no_grad():
+        for k in range(TURNS):
+            before = stats.kernels
+            logits = (torch.tanh(table[ids] @ w).sum(1) @ table.T) / 0.8
+            top, _ = torch.topk(logits, 3)
+            logits[logits < top[:, [-1]]] = -float("inf")
+            drawn = torch.multinomial(torch.softmax(logits, -1), 1)
+            ids = torch.cat((ids, drawn), dim=1)
+            assert ids.shape == (1, k + 2)
+            if read:
+                assert 0 <= ids[0, -1].item() < 10
+            costs.append(stats.kernels - before)
+    assert costs[-1] <= costs[3], costs
+    x, chosen = table.numpy(), ids.numpy()[0]
+    for k in range(1, len(chosen)):
+        logits = np.tanh(x[chosen[:k]] @ w.numpy()).sum(0) @ x.T
+        assert logits[chosen[k]] >= np.sort(logits)[-3] - 1e-4
 
 
 def test_gradients_flow_through_turns_whose_values_were_read():
