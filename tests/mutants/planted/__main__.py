@@ -1,7 +1,8 @@
-"""`python -m tests.mutants.planted [--driver nv] [--only TEXT] [--json FILE]`.
+"""`python -m tests.mutants.planted [--driver nv] [--device sm_100] [--only TEXT] [--json FILE]`.
 
 It runs a driver's program on each of its bugs, made between the driver and the emulated kernel, in a child
 process. It prints a line for each: `named` if the report identifies the bug, else the outcome; and the sum.
+Each runs on its own emulated GPU, or all on that of `--device`, where those that it cannot have do not count.
 The exit status is 1 if a smaller share than `--minimum` is named, 2 if the unchanged driver does not pass.
 
 Next: `catalogs`, the bugs; `run`, one of them.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.mutants.planted.catalogs import WIRES
@@ -28,12 +30,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--driver", choices=tuple(WIRES), default=next(iter(WIRES)), help="(default %(default)s)"
     )
+    parser.add_argument("--device", metavar="GPU", help="of all bugs, as sm_100, gfx950 or sm_120+595")
     parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name contains TEXT")
     parser.add_argument("--minimum", type=share, default=0.96, metavar="SHARE", help="(default 0.96)")
     parser.add_argument("--json", type=output, metavar="FILE", help="write every verdict with its message")
     options = parser.parse_args(argv)
     every = WIRES[options.driver].bugs
-    bugs = [bug for bug in every if options.only in bug.name]
+    bugs = [
+        replace(bug, device=options.device or bug.device) for bug in every if options.only in bug.name
+    ]
     if not bugs:
         parser.error(f"no bug is named {options.only!r}; there are: {'; '.join(bug.name for bug in every)}")
     rows = []
@@ -45,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 2
         for number, bug in enumerate(bugs, 1):
             verdict = wired.judge(options.driver, bug)
+            if verdict.word == "unplanted" and options.device:
+                continue
             rows.append({
                 "bug": bug.name, "verdict": verdict.word, "type": verdict.type, "text": verdict.text,
             })  # fmt: skip
