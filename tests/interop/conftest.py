@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import hcq
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +19,10 @@ def devices() -> Iterator[dict[str, hcq.Device]]:
     yield opened
     for device in opened.values():
         device.close()
+
+
+@pytest.fixture(scope="module")
+def device(request: pytest.FixtureRequest) -> Iterator[hcq.Device]:
+    """Yield the device that a file names as `DEVICE`."""
+    with hcq.open(request.module.DEVICE) as opened:
+        yield opened

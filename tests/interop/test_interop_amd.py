@@ -34,10 +34,7 @@ def compiled(attributes: str, more: str = "") -> bytes:
     return bytes(machine.emit_object(llvm.parse_assembly(text + more)))
 
 
-@pytest.fixture(scope="module")
-def device():
-    with hcq.open("amd-emu:gfx1100") as opened:
-        yield opened
+DEVICE = "amd-emu:gfx1100"
 
 
 def test_a_kernel_that_lists_all_hidden_arguments_runs(device: hcq.Device):

@@ -7,11 +7,7 @@ import hcq
 import interop
 from interop import elements
 
-
-@pytest.fixture(scope="module")
-def device():
-    with hcq.open("cpu") as opened:
-        yield opened
+DEVICE = "cpu"
 
 
 def test_arrays_return_unchanged(device: hcq.Device):

@@ -42,10 +42,7 @@ def text_of(line: str, arch: str = "sm_80", variables: str = "") -> str:
     return HEAD.format(arch=arch, globals=variables, line=line)
 
 
-@pytest.fixture(scope="module")
-def device():
-    with hcq.open("nv-emu:sm_120") as opened:
-        yield opened
+DEVICE = "nv-emu:sm_120"
 
 
 @pytest.mark.parametrize(("line", "name"), [*ON_ALL.items(), *EMULATED.items()])

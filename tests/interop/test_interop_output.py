@@ -1,6 +1,5 @@
 """`printf` and assertions of kernels that others compiled: NVRTC (talk, check) and Triton (show)."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,7 @@ pytestmark = pytest.mark.skipif(not assembler.available(), reason="neither nvJit
 DATA = Path(__file__).parent / "data" / "printing"
 TALK, CHECK, SHOW = ((DATA / f"{name}.ptx").read_text() for name in ("talk", "check", "show"))
 
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[hcq.Device]:
-    with hcq.open("nv-emu") as opened:
-        yield opened
+DEVICE = "nv-emu"
 
 
 def ints(device: hcq.Device, *values: int) -> interop.DeviceArray:

@@ -30,6 +30,16 @@ QUANTISED: Final = (
 )
 HALVES: Final = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "MXFP4": ()}
 """Bytes of a block where a float16 begins, if not the first four or two."""
+PLAIN: Final = {
+    "epoch": 3,
+    "big": 1 << 40,
+    "rate": 0.125,
+    "betas": (0.9, 0.999),
+    "names": ["a", "b", None, True],
+    "raw": b"\x00\xff",
+    "set": {1},
+}
+"""The values of a checkpoint that are of Python's own types."""
 
 
 def wanted() -> dict[str, np.ndarray[Any, Any]]:
@@ -58,16 +68,10 @@ def write_torch() -> None:
     state = collections.OrderedDict(tensors)
     data = {
         "model": state,
-        "epoch": 3,
-        "big": 1 << 40,
-        "rate": 0.125,
-        "betas": (0.9, 0.999),
-        "names": ["a", "b", None, True],
+        **PLAIN,
         "shape": torch.Size([2, 3]),
         "device": torch.device("cpu"),
         "dtype": torch.float16,
-        "raw": b"\x00\xff",
-        "set": {1},
     }
     for name, zipped in (("archive", True), ("legacy", False)):
         torch.save(data, OUT / f"{name}.pt", _use_new_zipfile_serialization=zipped)
