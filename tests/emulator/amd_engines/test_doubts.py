@@ -51,7 +51,6 @@ def commands(bench: Callable[..., Bench]) -> Bench:
 
 def refuses(b: Bench, words: tuple[int, ...], kind: FindingKind, text: str) -> None:
     b.write(*words)
-    b.ring()
     refused(b, kind, text)
 
 

@@ -52,7 +52,6 @@ def test_doubtful_packets_of_several_xccs(
     b = opened(bench, checked=True)
     b.put(BUFFERS, *words)
     b.write(*buffer(BUFFERS, len(words)))
-    b.ring()
     refused(b, FindingKind.METHOD, packet, text)
 
 
@@ -78,7 +77,6 @@ def test_a_kernel_without_a_barrier_bit_behind_pm4_is_a_doubt(bench: Callable[..
     b.put(BUFFERS, *ACQUIRE)
     packet = dispatch(load(b, "gfx942"))
     b.write(*buffer(BUFFERS, len(ACQUIRE)), packet[0] & ~BARRIER, *packet[1:])
-    b.ring()
     refused(b, FindingKind.METHOD, "KernelDispatch", "without a barrier bit after", "Pm4Ib")
 
 
@@ -88,14 +86,12 @@ def test_pm4_without_a_barrier_bit_behind_a_kernel_is_a_doubt(bench: Callable[..
     b.put(BUFFERS, *words)
     packet = buffer(BUFFERS, len(words))
     b.write(*dispatch(load(b, "gfx942")), packet[0] & ~BARRIER, *packet[1:])
-    b.ring()
     refused(b, FindingKind.METHOD, "Pm4Ib", "without a barrier bit after", "KernelDispatch")
 
 
 def test_a_grid_that_ends_within_no_time_limit_is_a_doubt(bench: Callable[..., Bench]) -> None:
     b = opened(bench, checked=True)
     b.write(*dispatch(load(b, "gfx942"), threads=1, grid=0xFFFF_FFFF))
-    b.ring()
     refused(b, FindingKind.METHOD, "4294967295", "time limit")
 
 
@@ -113,7 +109,6 @@ def test_a_queue_at_an_invalid_header_is_busy_and_not_stuck(bench: Callable[...,
 def test_a_grid_that_is_smaller_than_a_workgroup_is_a_doubt(bench: Callable[..., Bench]) -> None:
     b = opened(bench, checked=True)
     b.write(*dispatch(load(b, "gfx942"), threads=256, grid=255))
-    b.ring()
     refused(b, FindingKind.METHOD, "not smaller than a workgroup", "(256, 1, 1)", "(255, 1, 1)")
 
 
@@ -137,22 +132,21 @@ def with_scratch(bench: Callable[..., Bench], mapped: int, *, said: int = XCC_BY
     packet = dispatch(load(b, "gfx942", ir.SCRATCH))
     b.space.map.write(VALUES, bytes(4 * 256 * GROUPS))
     b.write(*packet[:6], LANE_BYTES, *packet[7:])
-    b.ring()
     return b
 
 
 def test_scratch_is_there_for_every_xcc(bench: Callable[..., Bench]) -> None:
     b = with_scratch(bench, XCCS * XCC_BYTES)
-    b.finish()
+    b.do()
     assert list(b.launches.values()) == [1]
 
 
 def test_scratch_of_one_xcc_for_eight_is_not_enough(bench: Callable[..., Bench]) -> None:
     """That of XCC n begins n times its size behind the begin."""
     with pytest.raises(MemoryFault, match="scratch of 8 XCCs, 65536 bytes each"):
-        with_scratch(bench, XCC_BYTES).finish()
+        with_scratch(bench, XCC_BYTES).do()
     with pytest.raises(MemoryFault, match="scratch of 8 XCCs, 65536 bytes each"):
-        with_scratch(bench, XCCS * XCC_BYTES - 4096).finish()
+        with_scratch(bench, XCCS * XCC_BYTES - 4096).do()
     b = with_scratch(bench, XCC_BYTES, rest=(XCCS - 1) * XCC_BYTES)
     refused(b, FindingKind.METHOD, "scratch of 8 XCCs", "goes beyond GTT")
 
@@ -168,7 +162,6 @@ def test_firmware_finds_the_queue_behind_its_read_index(bench: Callable[..., Ben
     b.put(POINTERS + 136, offset)
     b.put(BUFFERS, *STORE)
     b.write(*buffer(BUFFERS, len(STORE)))
-    b.ring()
     refused(b, FindingKind.HOST, "read_dispatch_id_field_base_byte_offset", f"is {offset}, wanted 128")
 
 
