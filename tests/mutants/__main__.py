@@ -5,14 +5,13 @@ that the driver's program sends, each in a process of its own. It prints the sum
 for each mutant that survived; the exit status is 1 if a smaller share than `--minimum` was noticed. Noticed
 is an error of the project, a report of the emulated GPU, or no difference in what the program checks.
 
-Next: `walked`, a run; `interpose`, which lists and makes the mutants.
+Next: `planted.wired`, a run; `interpose`, which lists and makes the mutants.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hcq.errors import HcqError
 from tests.mutants.planted.catalogs import WIRES
+from tests.mutants.planted.run import Wired
 from tests.mutants.sites import KINDS, Mutant
 from tools.arguments import command, natural, output, positive, reported, share
 
@@ -33,7 +33,7 @@ DEVICES: Final = {"nv": "sm_90", "amd": "gfx1100"}
 """Driver -> the emulated GPU of its mutants, if none is named."""
 NOTICED: Final = frozenset(("error", "bare", "passed"))
 """Outcomes of a mutant that does not survive; `passed`: it changes nothing that the program checks."""
-LIMIT_S: Final = 300.0
+LIMIT_S: Final = 300
 """Seconds after which a run counts as hung."""
 
 
@@ -44,7 +44,7 @@ class Verdict:
     mutant: str
     kind: Kind
     outcome: str
-    """As `tests.mutants.planted.outcome` has it, `hung`, or `died`."""
+    """As `tests.mutants.planted.wired` has it."""
     text: str
 
 
@@ -69,10 +69,7 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None =
 
 def judge(driver: str, device: str, mutant: Mutant) -> Verdict:
     """Run a mutant in a process of its own. `HcqError` if its place was not reached."""
-    try:
-        last = _run(driver, device, mutant)[-1]
-    except subprocess.TimeoutExpired:
-        last = {"outcome": "hung", "text": f"no result in {LIMIT_S:.0f} s"}
+    last = _run(driver, device, mutant)[-1]
     if last["outcome"] == "unplanted":
         raise HcqError(
             f"the place of the mutant {mutant} was not reached: the driver's calls are not the same"
@@ -81,16 +78,8 @@ def judge(driver: str, device: str, mutant: Mutant) -> Verdict:
 
 
 def _run(driver: str, device: str, mutant: Mutant | None) -> list[Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.mutants.walked", driver, device],
-        input=json.dumps(None if mutant is None else asdict(mutant)),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(("{", "["))]
-    return lines or [{"outcome": "died", "text": f"exit {done.returncode}: {done.stderr[-500:]}"}]
+    with Wired() as wired:
+        return wired.lines(driver, device, None if mutant is None else asdict(mutant), LIMIT_S)
 
 
 def score(verdicts: Sequence[Verdict]) -> float:

@@ -1,6 +1,6 @@
 """A kernel between driver and emulated machine: it records every possible mutant, or applies one.
 
-Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`walked`).
+Not here: generating mutants (`calls`, a vendor's `Submission`), the program (`planted.wired`).
 """
 
 from __future__ import annotations
@@ -13,31 +13,26 @@ from tests.mutants import sites
 from tests.mutants.calls import Calls, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from drivers.kernel import Mapping, Mmio
     from tests.mutants.emulated import Machine, Store
-    from tests.mutants.sites import Event, Mutant, Place
+    from tests.mutants.sites import Event, Mutant
 
 
 class Interposer:
     """A `drivers.kernel.Kernel` over that of an emulated machine.
 
-    `choose` is called at every place and returns the mutant to make there, or None. Without `choose` nothing
-    is changed, and `found` collects all possible mutants.
+    Without a mutant nothing is changed, and `found` collects all possible ones.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        choose: Callable[[Place], Mutant | None] | None = None,
-    ) -> None:
+    def __init__(self, machine: Machine, mutant: Mutant | None = None) -> None:
         self._machine = machine
         self._inner = machine.kernel
-        self._choose = choose
+        self._mutant = mutant
         self._calls = Calls(machine)
         self._made = False
-        """Whether a mutant was chosen: there is one a run, so that what follows is only forwarded."""
+        """Whether the mutant was made: there is one a run, so that what follows is only forwarded."""
+        self.missed: dict[int, object] = {} if mutant is None else {0: mutant}
+        """The changes that met no place so far."""
         self._numbers: dict[Event, int] = {"ioctl": -1, "map": -1, "fence": -1, "doorbell": -1}
         self.found: list[Mutant] = []
 
@@ -45,9 +40,11 @@ class Interposer:
         """Count an event; return its number and the mutant to make, or None."""
         self._numbers[event] += 1
         place = event, self._numbers[event]
-        mutant = None if self._choose is None or self._made else self._choose(place)
-        self._made = self._made or mutant is not None
-        return place[1], mutant
+        if self._made or self._mutant is None or self._mutant.place != place:
+            return place[1], None
+        self._made = True
+        self.missed.clear()
+        return place[1], self._mutant
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         """Forward an ioctl, with the chosen mutant."""
@@ -58,7 +55,7 @@ class Interposer:
         index, mutant = self._next("ioctl")
         if not isinstance(argument, bytearray):
             return self._inner.ioctl(fd, request, argument)
-        if self._choose is None:
+        if self._mutant is None:
             self.found += self._calls.of_ioctl(index, fd, request, argument)
         if mutant is not None:
             return self._calls.ioctl(mutant, fd, request, argument)
@@ -79,7 +76,7 @@ class Interposer:
             return self._inner.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
         given = {"size": size, "fd": fd, "offset": offset, "va": va, "prot": prot, "flags": shared(flags)}
         index, mutant = self._next("map")
-        if self._choose is None:
+        if self._mutant is None:
             self.found += self._calls.of_mapping(index, "mmap", given)
         if mutant is not None:
             given = self._calls.mapping(mutant, given)
@@ -92,7 +89,7 @@ class Interposer:
         """Forward a mapping of registers, with the chosen mutant, and observe its stores."""
         given = {"size": size, "fd": fd, "offset": offset}
         index, mutant = self._next("map")
-        if self._choose is None:
+        if self._mutant is None:
             self.found += self._calls.of_mapping(index, "mmio", given)
         if mutant is not None:
             given = self._calls.mapping(mutant, given)
@@ -105,7 +102,7 @@ class Interposer:
     def fence(self) -> None:
         """Forward a fence, or omit it."""
         index, mutant = self._next("fence")
-        if self._choose is None:
+        if self._mutant is None:
             self.found.append(sites.Mutant("fence", index, 0, 0, (), sites.DELETE, "fence"))
         if mutant is None:
             self._inner.fence()
@@ -118,7 +115,7 @@ class Interposer:
         if submission is None:
             return offset, value
         index, mutant = self._next("doorbell")
-        if self._choose is None:
+        if self._mutant is None:
             self.found += submission.mutants(index)
         return submission.store if mutant is None else submission.make(mutant)
 

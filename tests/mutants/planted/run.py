@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tests.mutants.planted.wire import WireBug
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -67,10 +65,14 @@ class Wired:
 
     def run(self, folder: str, device: str, name: str = "") -> Verdict:
         """Run the program behind an interposed kernel, with the bug of this name; "" changes nothing."""
+        seen = self.lines(folder, device, name, 900)[-1]
+        return Verdict(seen["outcome"], seen["type"], seen["text"])
+
+    def lines(self, folder: str, device: str, change: object, limit_s: int) -> list[Any]:
+        """Return the objects and lists that a run prints; `wired` has the forms of a change."""
         assert self._server.stdin is not None, "it is a pipe"
         assert self._server.stdout is not None, "it is a pipe"
-        self._server.stdin.write(json.dumps([folder, name, device]) + "\n")
+        self._server.stdin.write(json.dumps([folder, device, change, limit_s]) + "\n")
         self._server.stdin.flush()
         lines = list(iter(self._server.stdout.readline, "\n"))
-        seen: Mapping[str, Any] = json.loads([line for line in lines if line.startswith("{")][-1])
-        return Verdict(seen["outcome"], seen["type"], seen["text"])
+        return [json.loads(line) for line in lines if line.startswith(("{", "["))]

@@ -119,7 +119,6 @@ class Interposed(Interposer):
         """Address -> (number of the driver, changed number): what is submitted again is changed once."""
         self._kept: list[bytearray] = []
         self.missed = dict(enumerate(changes))
-        """The changes that met no place so far."""
 
     def now(self, change: Change) -> bool:
         """Count a place of a change; return whether it is made there."""

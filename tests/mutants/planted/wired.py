@@ -1,9 +1,12 @@
-"""Run programs of drivers with a bug on the wire: a line of stdin is JSON, [DRIVER, NAME of the bug, DEVICE].
+"""Run programs of drivers with changes on the wire: a line of stdin is JSON, [DRIVER, DEVICE, CHANGE, LIMIT].
 
-Each runs in a forked child, which prints the outcome as `tests.mutants.planted.outcome` does; an empty line
-follows. With no name nothing is changed. A change that met no place gives the outcome `unplanted`.
+CHANGE is the name of a bug, or a mutant as an object; "" and null change nothing. Each runs in a forked
+child, which prints the outcome as `tests.mutants.planted.outcome` does, and for null a list of all mutants;
+an empty line follows. A change that met no place gives the outcome `unplanted`, and a run of more than LIMIT
+seconds `hung`.
 
-Not here: the bugs and their program (`catalogs`), starting this in a child process (`run`).
+Not here: the bugs and their program (`catalogs`), starting this in a child process (`run`), making mutants
+(`tests.mutants.interpose`).
 """
 
 from __future__ import annotations
@@ -12,25 +15,29 @@ import json
 import os
 import signal
 import sys
-from typing import Final
+from dataclasses import asdict
+from typing import Any
 
 from hcq.config import override
 from hcq.registry import wrap
+from tests.mutants.interpose import Interposer
 from tests.mutants.planted.catalogs import WIRES
 from tests.mutants.planted.outcome import report
 from tests.mutants.planted.wire import Interposed
+from tests.mutants.sites import Mutant
 
-_LIMIT_S: Final = 900
-"""Seconds after which a child counts as hung."""
+REPEATED = "laps"
+"""The part that makes the same submission hundreds of times: its mutants are those of the other parts."""
 
 
 def main() -> None:
     """Run what stdin asks for. The process has one thread, so that a child may go on from its state."""
     for line in sys.stdin:
+        folder, device, change, limit_s = json.loads(line)
         child = os.fork()
         if child == 0:
-            signal.alarm(_LIMIT_S)
-            _run(*json.loads(line))
+            signal.alarm(limit_s)
+            _run(folder, device, change)
             sys.stdout.flush()
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -41,13 +48,18 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def _run(folder: str, name: str, device: str) -> None:
+def _run(folder: str, device: str, change: str | dict[str, Any] | None) -> None:
     wires = WIRES[folder]
-    bug = next((one for one in wires.bugs if one.name == name), None)
     gpu, _, version = device.partition("+")
     machine = wires.open(gpu, version)
-    wire = Interposed(machine, bug.changes if bug is not None else ())
-    parts = (bug.parts if bug is not None else ()) or wires.parts
+    wire: Interposed | Interposer
+    if isinstance(change, str):
+        bug = next((one for one in wires.bugs if one.name == change), None)
+        wire = Interposed(machine, bug.changes if bug is not None else ())
+        parts = (bug.parts if bug is not None else ()) or wires.parts
+    else:
+        wire = Interposer(machine, None if change is None else Mutant.from_json(change))
+        parts = tuple(part for part in wires.parts if part != REPEATED)
 
     def play() -> None:
         driver = machine.driver(wire).open(0, None)
@@ -56,7 +68,9 @@ def _run(folder: str, name: str, device: str) -> None:
 
     with override(ring_bytes=wires.ring_bytes):
         report(play)
-    if wire.missed:
+    if change is None:
+        sys.stdout.write(json.dumps([asdict(one) for one in wire.found]) + "\n")
+    elif wire.missed:
         names = "; ".join(map(str, wire.missed.values()))
         sys.stdout.write(json.dumps({"outcome": "unplanted", "type": "", "text": names}) + "\n")
 

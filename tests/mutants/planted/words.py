@@ -5,6 +5,7 @@ Not here: the programs (a vendor's folder: `tests.mutants.nv.planted.program`). 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import hcq
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from hcq.device import Device
 
+ONE: Final = (1, 1, 1)
 SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 
 
@@ -66,14 +68,69 @@ class Words:
         gate = device.signal(host_set=True)
         compute, other, copies = device.compute, device.computes[-1], device.copies[0]
         begun = copies.submit(copies.record().wait(gate, 1).copy(middle, first, 4096))
-        commands = compute.record().exec(count, count.args(last, middle), groups=(1, 1, 1), threads=(1, 1, 1))
+        commands = compute.record().exec(count, count.args(last, middle), groups=ONE, threads=ONE)
         counted = compute.submit(commands, after=[begun])
-        again = other.record().exec(count, count.args(middle, last), groups=(1, 1, 1), threads=(1, 1, 1))
+        again = other.record().exec(count, count.args(middle, last), groups=ONE, threads=ONE)
         counted = other.submit(again, after=[counted])
         done = copies.submit(copies.record().copy(back, middle, 4096), after=[counted])
         gate.value = 2
         self.wait(done)
         self.expect("work of three queues", back, [9, 7])
+
+    def kernels(self, token: int, *sizes: int) -> None:
+        """Launch one thread, which stores `token`, a grid, and kernels with shared and local memory.
+
+        `sizes` are the further arguments of the kernel with shared memory.
+        """
+        queue, programs = self.device.compute, self.programs
+        one, grid, shared, local = self.words(4), self.words(1024), self.words(256), self.words(256)
+        commands = queue.record().exec(
+            programs["store"], programs["store"].args(one), groups=ONE, threads=ONE
+        )
+        commands.exec(programs["grid"], programs["grid"].args(grid, 5), groups=(3, 1, 1), threads=(64, 1, 1))
+        commands.exec(
+            programs["shared"], programs["shared"].args(shared, *sizes), groups=ONE, threads=(256, 1, 1)
+        )
+        commands.exec(programs["local"], programs["local"].args(local, 5), groups=ONE, threads=(64, 1, 1))
+        self.wait(queue.submit(commands))
+        self.expect("store", one, [token, 0])
+        self.expect("shared", shared, [255 - i for i in range(256)])
+
+    def chain(self, length: int) -> list[hcq.Buffer]:
+        """Launch `length` dependent kernels in one submission and as many in others; return their words."""
+        queue, count = self.device.compute, self.programs["count"]
+        cells = [self.words(4) for _ in range(2 * length + 1)]
+        commands = queue.record()
+        for source, target in pairwise(cells[: length + 1]):
+            commands.exec(count, count.args(target, source), groups=ONE, threads=ONE).barrier()
+        queue.submit(commands)
+        for source, target in pairwise(cells[length:]):
+            point = queue.submit(
+                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
+            )
+        self.wait(point)
+        self.expect("a chain of kernels", cells[-1], [2 * length])
+        return cells
+
+    def replays(self, length: int, rounds: int) -> None:
+        """Replay a chain of `length` kernels with three inputs in turn.
+
+        An executable has two replay slots, so with three inputs each slot is patched at every use.
+        """
+        queue, count = self.device.compute, self.programs["count"]
+        cells = [self.words(4) for _ in range(length + 1)]
+        graph = hcq.Graph()
+        start = graph.param("start")
+        commands = queue.record()
+        for i in range(length):
+            args = count.args(cells[i + 1], start if i == 0 else cells[i])
+            commands.exec(count, args, groups=ONE, threads=ONE).barrier()
+        graph.add(queue, commands)
+        executable = graph.compile()
+        for source in [self.words(4, 10), self.words(4, 20), self.words(4, 30)] * rounds:
+            self.wait(executable.submit({start: source}))
+            self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + length])
+        executable.close()
 
     def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
         """Record a wrong result unless a buffer starts with the expected words."""

@@ -10,14 +10,13 @@ which does so.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import hcq
 from compiler.llvm import Machine, emit_object
 from emulator.amd.machine.kernel import AmdKernel
 from hcq.program import ArgKind, ArgSlot
-from tests.mutants.planted.words import Words
+from tests.mutants.planted.words import ONE, Words
 from tools.bringup.amd.kernels import TOKEN, UNUSED, image
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from hcq.device import Device
 
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
-ONE: Final = (1, 1, 1)
 RING_BYTES: Final = 16384
 """The configuration under which it runs: rings that wrap."""
 _LAPS: Final = 150
@@ -67,17 +65,7 @@ class Program(Words):
 
     def launches(self) -> None:
         """Launch one thread, a grid, and kernels with shared and scratch memory."""
-        queue, programs = self.device.compute, self.programs
-        one, grid, shared, local = self.words(4), self.words(1024), self.words(256), self.words(256)
-        commands = queue.record().exec(
-            programs["store"], programs["store"].args(one), groups=ONE, threads=ONE
-        )
-        commands.exec(programs["grid"], programs["grid"].args(grid, 5), groups=(3, 1, 1), threads=(64, 1, 1))
-        commands.exec(programs["shared"], programs["shared"].args(shared), groups=ONE, threads=(256, 1, 1))
-        commands.exec(programs["local"], programs["local"].args(local, 5), groups=ONE, threads=(64, 1, 1))
-        self.wait(queue.submit(commands))
-        self.expect("store", one, [TOKEN, 0])
-        self.expect("shared", shared, [255 - i for i in range(256)])
+        self.kernels(TOKEN)
 
     def advice(self) -> tuple[str, ...]:
         """Return the reports of the emulated kernel."""
@@ -101,18 +89,7 @@ class Program(Words):
 
     def dependent(self) -> None:
         """Launch dependent kernels, in one submission and in several."""
-        queue, count = self.device.compute, self.programs["count"]
-        cells = [self.words(4) for _ in range(5)]
-        commands = queue.record()
-        for source, target in pairwise(cells[:3]):
-            commands.exec(count, count.args(target, source), groups=ONE, threads=ONE).barrier()
-        queue.submit(commands)
-        for source, target in pairwise(cells[2:]):
-            point = queue.submit(
-                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
-            )
-        self.wait(point)
-        self.expect("a chain of kernels", cells[-1], [4])
+        self.chain(2)
 
     def private(self) -> None:
         """Count in video memory that copies fill and read."""
@@ -128,20 +105,8 @@ class Program(Words):
 
     def graphs(self) -> None:
         """Replay a chain of kernels with three inputs in turn, and copies."""
-        device, count = self.device, self.programs["count"]
-        cells = [self.words(4) for _ in range(3)]
-        graph = hcq.Graph()
-        start = graph.param("start")
-        commands = device.compute.record()
-        for i in range(2):
-            args = count.args(cells[i + 1], start if i == 0 else cells[i])
-            commands.exec(count, args, groups=ONE, threads=ONE).barrier()
-        graph.add(device.compute, commands)
-        executable = graph.compile()
-        for source in [self.words(4, 10), self.words(4, 20), self.words(4, 30)]:
-            self.wait(executable.submit({start: source}))
-            self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + 2])
-        executable.close()
+        self.replays(2, 1)
+        device = self.device
         source, target = self.words(1024, 3), self.words(1024)
         moved = hcq.Graph()
         moved.add(device.copies[0], device.copies[0].record().copy(target, source, 4096))

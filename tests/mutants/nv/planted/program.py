@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 import hcq
 from compiler.targets.nvptx.assembler import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tests.mutants.planted.words import SHARED, Words
+from tests.mutants.planted.words import ONE, SHARED, Words
 from tools.bringup.nv.kernels import TOKEN, image
 
 if TYPE_CHECKING:
     from hcq.device import Device
 
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
-ONE: Final = (1, 1, 1)
 _UNMAPPED: Final = 0xDEAD_0000_0000
 RING_BYTES: Final = 65536
 """The configuration under which it runs: rings that wrap."""
@@ -102,19 +101,8 @@ class Program(Words):
 
     def launches(self) -> None:
         """Launch one thread, three dimensions, and kernels with shared, local and generic addresses."""
-        queue, programs = self.device.compute, self.programs
-        one, grid, shared, local = self.words(4), self.words(1024), self.words(256), self.words(256)
-        commands = queue.record().exec(
-            programs["store"], programs["store"].args(one), groups=ONE, threads=ONE
-        )
-        commands.exec(programs["grid"], programs["grid"].args(grid, 5), groups=(3, 1, 1), threads=(64, 1, 1))
-        commands.exec(
-            programs["shared"], programs["shared"].args(shared, 2048), groups=ONE, threads=(256, 1, 1)
-        )
-        commands.exec(programs["local"], programs["local"].args(local, 5), groups=ONE, threads=(64, 1, 1))
-        self.wait(queue.submit(commands))
-        self.expect("store", one, [TOKEN, 0])
-        self.expect("shared", shared, [255 - i for i in range(256)])
+        self.kernels(TOKEN, 2048)
+        queue = self.device.compute
         for text, name, shape, threads, wanted in (
             (
                 _AXES,
@@ -144,18 +132,7 @@ class Program(Words):
 
     def dependent(self) -> None:
         """Launch dependent kernels, in one submission and in several."""
-        queue, count = self.device.compute, self.programs["count"]
-        cells = [self.words(4) for _ in range(9)]
-        commands = queue.record()
-        for source, target in pairwise(cells[:5]):
-            commands.exec(count, count.args(target, source), groups=ONE, threads=ONE).barrier()
-        queue.submit(commands)
-        for source, target in pairwise(cells[4:9]):
-            point = queue.submit(
-                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
-            )
-        self.wait(point)
-        self.expect("a chain of kernels", cells[-1], [8])
+        queue, count, cells = self.device.compute, self.programs["count"], self.chain(4)
         first, second, third = (self.words(4) for _ in range(3))
         commands = queue.record()
         commands.exec(count, count.args(first, cells[-1]), groups=ONE, threads=ONE)
@@ -244,25 +221,8 @@ class Program(Words):
         self.expect("a kernel after the recovery", cells[0], [3])
 
     def graph(self) -> None:
-        """Replay a chain of kernels with three inputs in turn.
-
-        An executable has two replay slots, so with three inputs each slot is patched at every use.
-        """
-        queue, count = self.device.compute, self.programs["count"]
-        cells = [self.words(4) for _ in range(5)]
-        graph = hcq.Graph()
-        start = graph.param("start")
-        commands = queue.record()
-        for i in range(4):
-            args = count.args(cells[i + 1], start if i == 0 else cells[i])
-            commands.exec(count, args, groups=ONE, threads=ONE).barrier()
-        graph.add(queue, commands)
-        executable = graph.compile()
-        inputs = [self.words(4, 10), self.words(4, 20), self.words(4, 30)]
-        for source in inputs * 4:
-            self.wait(executable.submit({start: source}))
-            self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + 4])
-        executable.close()
+        """Replay a chain of kernels with three inputs in turn."""
+        self.replays(4, 4)
 
     def laps(self) -> None:
         """Submit more often than the ring has entries; the first submissions wait for a gate."""
