@@ -241,7 +241,7 @@ def _varied(parts: Sequence[Part], homes: tuple[int, ...]) -> tuple[list[Part], 
 
     No result shares the memory of a number.
     """
-    if CAPTURE.now is not None or any(e.limited for e, _ in parts):
+    if CAPTURE.now is not None:
         return None
     n = 1 + max([*homes, *[i for _, leaves in parts for i in leaves], -1])
     found = general(homes, parts, n, moving=True, ruled=False)

@@ -167,7 +167,7 @@ def _realize_group(group: list[TensorBase], device: TensorDevice) -> None:
     key, index = _joint(group)
     plan = plan_of(key, device)
     if plan.limits is not None:
-        verify(plan, tuple(index))
+        verify(plan, (*index, *plan.numbers))
     memory = [owner.buffer for owner in index]
     memory += [leaf.buffer for leaf in plan.numbers]
     index.clear()  # a leaf referenced here would count as an alias of the old contents

@@ -4,7 +4,7 @@ A number beside a tensor, as in `x.clamp(0, c)`, and the place of a part, as in 
 the structure of an expression, so that a loop over them would compile a kernel for each. Expressions that are
 alike but for such numbers have one `skeleton`. `general` counts the launches before which a call, or a plan,
 had a new number for its skeleton. From the fifth on, the new expression reads a parameter of shape () where
-it differs from an earlier one.
+it differs from the one before, or a number has differed since then.
 
 Loops within one launch, as over the steps of a sequence, are no such case: their numbers are the same ones at
 each launch. Not here: numbers of operators, which need no trace (`trace.varies`). Next: `trace`.
@@ -81,7 +81,11 @@ def general(
         return None
     found = _General(n, moving=moving, ruled=ruled)
     new = [found.of(old, part) for (old, _), part in zip(earlier, parts, strict=True)]
-    return ([part for part in new if part], found.values) if found.values and None not in new else None
+    if not found.values or None in new:
+        return None
+    seen = [found.marked[old, part] for (old, _), part in zip(earlier, parts, strict=True)]
+    TABLE[site] = stats.launches, launches, seen
+    return [part for part in new if part], found.values
 
 
 class _General:
@@ -92,6 +96,8 @@ class _General:
         self._moving = moving
         self._ruled = ruled
         self.values: Numbers = []
+        self.marked: dict[tuple[TensorExpr, Part], Part] = {}
+        """The new expressions with another number where one differed, now or before; one for each place."""
         self._done: dict[tuple[TensorExpr, Part], Part] = {}
 
     def of(self, old: TensorExpr, new: Part) -> Part | None:
@@ -110,7 +116,17 @@ class _General:
                 if found is None:
                     return None
                 self._done[pair] = found
+                self.marked[pair] = self._mark(was, part, [self.marked[p] for p in sources])
         return self._done[old, new]
+
+    @staticmethod
+    def _mark(was: TensorExpr, part: Part, sources: list[Part]) -> Part:
+        e = part[0]
+        if was is not e and e.op is Ops.CONST:
+            if e.dtype is dtypes.bool:
+                return leaf_expr((), e.dtype, e.device), (0,)
+            return source_expr(Ops.CONST, 3 + next(_NEXT) % 120, e.dtype, e.device), ()
+        return join(e.op, e.arg, *sources) if sources else part
 
     def _one(self, was: TensorExpr, e: TensorExpr, sources: list[Part]) -> Part | None:
         if e.op is Ops.CONST:

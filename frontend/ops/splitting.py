@@ -9,18 +9,29 @@ Not here: slices (`indexing`), changes of shape (`movement`). Next: `rearranging
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from math import prod
+from typing import Any, Final, cast
 
 from compiler.ir.ops import Ops
 from frontend.arguments.aliases import accepts_aliases
 from frontend.arguments.checks import Axes, axis_of, repeated, whole, whole_or_none
 from frontend.arguments.conversion import held
+from frontend.device import LOCK, Device
 from frontend.evaluation.base import T
 from frontend.evaluation.constants import constant, convert, coordinate, ruled
-from frontend.evaluation.trace import apply, composite, method
+from frontend.evaluation.expr import leaf_expr
+from frontend.evaluation.history import KEPT_BYTES, has_history
+from frontend.evaluation.plan import CAPTURE
+from frontend.evaluation.realize import realize_many
+from frontend.evaluation.refresh import USES
+from frontend.evaluation.storage import Leaf
+from frontend.evaluation.trace import apply, composite, make, method
 from frontend.ops.elementwise import result_dtype
 from frontend.ops.movement import reshape, several, shrink, unsqueeze
 from hcq.errors import UsageError
+
+COPIED: Final = 4
+"""The fewest tensors that `stack` copies, if half of them are in memory."""
 
 
 def part(self: T, axis: int, begin: int, end: int) -> T:
@@ -169,7 +180,39 @@ def stack(self: T | Sequence[T], *others: T | int, axis: int = 0) -> T:
     if any(t.expr.shape != shape for t in every):
         raise UsageError(f"stack: shapes must be equal, saw {[t.expr.shape for t in every]}")
     a = axis_of(axis, shape, "stack", extra=1)
+    if a == 0 and len(every) >= COPIED and (found := _copied(every)) is not None:
+        return found
     return cat(*[unsqueeze(t, a) for t in every], axis=a)
+
+
+def _copied(every: Sequence[T]) -> T | None:
+    """Return tensors side by side, copied to new memory at once; None where the copies are not plain ones.
+
+    Which of them are one tensor would be part of an expression. Random samples, as of a replay memory, would
+    compile kernels for each batch.
+    """
+    e, device = every[0].expr.leaf, Device[every[0].expr.device]
+    there = [t for t in every if t.expr is e]
+    nbytes = prod(e.shape) * e.dtype.itemsize
+    if (
+        2 * len(there) < len(every)
+        or any(t.expr.leaf is not e or (t.leaves and t.leaves[0].__class__ is not Leaf) for t in every)
+        or not 0 < nbytes * len(every) <= KEPT_BYTES
+        or device.devices
+        or CAPTURE.now is not None
+        or CAPTURE.notes is not None
+        or USES.now is not None
+        or any(has_history(t) for t in every)
+    ):
+        return None
+    with LOCK:
+        realize_many(every)
+        new = device.alloc(nbytes * len(every))
+        copies = device.queue.record(label="stack")
+        for n, t in enumerate(every):
+            copies.copy(new.view(n * nbytes, nbytes), t.leaves[0].buffer, nbytes)
+        device.queue.submit(copies)
+    return make(every[0], (leaf_expr((len(every), *e.shape), e.dtype, device.name), (Leaf(new),)))
 
 
 @method

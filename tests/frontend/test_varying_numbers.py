@@ -195,3 +195,18 @@ def test_gradients_at_edges_with_each_number_in_memory(text: str, each_in_memory
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_of_pytorch_with_each_number_in_memory(name: str, each_in_memory: None) -> None:
     assert not wrong(name, run(name, torch, ours=True), PROGRAMS[name])
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_numbers_that_are_few_at_many_places_make_few_plans(*, limited: bool):
+    """Signs of six steps, as of actions: 64 combinations. With a `gather`, whose indices have limits."""
+    rng, x, before = np.random.default_rng(4), Tensor.arange(4, dtype="float32").realize(), 0
+    for turn in range(32):
+        signs, total, want = rng.choice([-0.3, 0.3], 6), x.clone(), np.arange(4, dtype=np.float32)
+        for sign in signs:
+            total, want = (total + sign).tanh() * 2, np.tanh(want + np.float32(sign)) * 2
+        if limited:
+            total, want = total.gather(0, Tensor([3, 1])), want[[3, 1]]
+        np.testing.assert_allclose(total.numpy(), want, rtol=1e-5)
+        before = stats.plans if turn == 23 else before
+    assert stats.plans == before
