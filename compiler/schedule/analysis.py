@@ -305,6 +305,8 @@ class FusionLimits:
     """The most distinct buffers of a kernel."""
     nodes: int = 1024
     """The most evaluations in a kernel; with more, elementwise values get buffers."""
+    depth: int = 256
+    """The most evaluations one behind the other in a kernel, which compiling it follows by recursion."""
     places: int = 8
     """The most distinct indices at which a value without a buffer is evaluated."""
     row: int = 1 << 17
@@ -339,9 +341,12 @@ class Evaluation:
     `mask` is true where the value is needed. `scopes` are the loops in which it is used. `loaded` marks a
     value that is loaded from the node's buffer. `ranges` are the loops of a REDUCE. `src` has the entry of
     each source, and the mask outside which that source is 0. `value` is the node of the AST, once it is made.
+    `depth` is the largest number of evaluations between it and a stored one.
     """
 
-    __slots__ = ("fact", "index", "kernel", "loaded", "mask", "node", "ranges", "scopes", "src", "value")
+    __slots__ = (
+        "depth", "fact", "index", "kernel", "loaded", "mask", "node", "ranges", "scopes", "src", "value",
+    )  # fmt: skip
 
     def __init__(self, kernel: KernelDraft, fact: Fact, index: Index, mask: UOp) -> None:
         self.kernel = kernel
@@ -351,6 +356,7 @@ class Evaluation:
         self.mask = mask
         self.scopes: dict[Scope, None] = {}
         self.loaded = False
+        self.depth = 0
         self.ranges: Scope = ()
         self.src: list[tuple[Evaluation, UOp]] = []
         self.value: UOp | None = None

@@ -90,6 +90,8 @@ class Grouping:
             return len(entries) == 1 and self.places.take(entries[0], fact.node, claim=True)
         if len(entries[0].kernel.entries) > self.limits.nodes:
             return False
+        if any([e.depth > self.limits.depth for e in entries]):  # noqa: C419 - a list is faster
+            return False
         if len(entries) > self.limits.places and not self._is_of_coordinates(fact):
             return False
         if _masks_within(fact.node):
@@ -176,6 +178,7 @@ class Grouping:
         if (
             len(here) != 1
             or here[0].mask is not symbolic.TRUE
+            or here[0].depth > self.limits.depth
             or here[0].index != kernel.index_of(fact.node.shape)
         ):
             return False
@@ -248,6 +251,7 @@ class Grouping:
             entry.value = constant if constant.op is Ops.CONST else uop(Ops.CONST, node.dtype, (), 0)
             return entry, padding
         entry = self._entry(user.kernel, fact, index, mask)
+        entry.depth = max(entry.depth, user.depth + 1)
         entry.scopes.update(dict.fromkeys(scopes))
         return entry, padding
 

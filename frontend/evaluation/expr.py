@@ -69,8 +69,8 @@ class TensorExpr:
     """One interned expression over parameters 0..n-1. Made by `join`, `leaf_expr` and `source_expr`."""
 
     __slots__ = (
-        "__weakref__", "arg", "device", "dtype", "leaf", "limited", "maps", "n", "op", "params", "run",
-        "shape", "skeleton", "src",
+        "__weakref__", "arg", "depth", "device", "dtype", "leaf", "limited", "maps", "n", "op", "params",
+        "run", "shape", "skeleton", "src",
     )  # fmt: skip
 
     op: str
@@ -88,6 +88,8 @@ class TensorExpr:
     """The leaf expression of the result's shape, dtype and device."""
     limited: bool
     """Whether it contains a LIMIT."""
+    depth: int
+    """The most operations one behind the other, from a leaf on."""
     skeleton: int | None
     """See `varying.skeleton`; None until it is computed."""
     run: Callable[[Leaves], Leaves] | None
@@ -124,7 +126,7 @@ def leaf_expr(shape: Shape, dtype: DType, device: str) -> TensorExpr:
             e.shape, e.dtype, e.device = shape, dtype, device
             e.leaf = e
             e.params = (e,)
-            e.limited = False
+            e.limited, e.depth = False, 0
             LEAVES[key] = e
     return found
 
@@ -158,7 +160,7 @@ def _birth(  # noqa: PLR0917 - positional: all of them, twice
     e.skeleton = None
     e.shape, e.dtype, e.device, e.params = shape, dtype, device, params
     e.leaf = leaf_expr(shape, dtype, device)
-    e.limited = op is LIMIT
+    e.limited, e.depth = op is LIMIT, 1 + max([s.depth for s in src], default=0)
     for s in src:
         if s.limited:
             e.limited = True

@@ -36,7 +36,7 @@ from frontend.evaluation.plan import CAPTURE, aliased, refuse
 from frontend.evaluation.realize import check_concrete, pending, realize_many, realize_one
 from frontend.evaluation.refresh import USES, refresh
 from frontend.evaluation.storage import NUMBERS, Leaf, LeafOrigin, behind
-from frontend.evaluation.trace import become
+from frontend.evaluation.trace import DEEP, become
 
 Node = tuple[TensorExpr, Leaves]
 """An expression and its leaves: a node of the graph that gradients are taken of."""
@@ -66,6 +66,23 @@ def realize_for_reading(t: TensorBase) -> None:
         read = _Reading(t, _current())
         realize_one(t)
         read.done()
+
+
+def shortened(args: Sequence[Any]) -> bool:
+    """Compute the pending tensors among arguments that are deep (`trace.DEEP`), as if their values were read.
+
+    Return False, and do nothing, in captures, traces and assignments.
+    """
+    if THREAD.depth or CAPTURE.now is not None or CAPTURE.notes is not None or USES.now is not None:
+        return False
+    deep = [t for t in args if isinstance(t, TensorBase) and t.expr.depth > DEEP]
+    if not deep or any(leaf.__class__ is not Leaf for t in deep for leaf in t.leaves):
+        return False
+    if LOCK._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - what holds it rebuilds tensors
+        return False
+    for t in deep:
+        readable(t)
+    return all(t.expr.depth <= DEEP for t in deep)
 
 
 def realize_beside(tensors: Sequence[TensorBase], others: Sequence[TensorBase]) -> None:

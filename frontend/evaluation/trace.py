@@ -43,6 +43,8 @@ Fn = TypeVar("Fn", bound="Callable[..., Any]")
 _new = object.__new__
 
 history = later("frontend.evaluation.history")  # it imports this module
+DEEP: Final = 8192
+"""The most operations one behind the other that stay pending, so that no plan has all turns of a loop."""
 SIZED: Final = frozenset({"expand", "reshape", "shrink"})
 """Methods of one tensor that accept bound variables as sizes."""
 
@@ -254,6 +256,8 @@ def method(
             given = fitted(raw, (x, *args), names)
             if given is not None:
                 return call(*given[0], **given[1])
+            if e.depth > DEEP and history.shortened((x,)):
+                return call(x, *args, **names)
             again = None if THREAD.depth else _again(x, key, leaves)
             if again is None:
                 y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
@@ -309,6 +313,8 @@ def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
         key = (fn, ea, eb, where)
         found = TABLE.get(key)
         if found is None:
+            if (ea.depth > DEEP or eb.depth > DEEP) and history.shortened((a, b)):
+                return cast("T", cast("Any", call)(a, b))
             expr, leaves = _trace_pair(fn, a, (ea, la), (eb, lb), leaves, key)
         elif found.__class__ is TensorExpr:
             expr = found
@@ -357,6 +363,8 @@ def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     key = (fn, e, value, cls) if value else (fn, e, repr(value), cls)
     found = TABLE.get(key)
     if found is None:
+        if e.depth > DEEP and history.shortened((a,)):
+            return cast("T", call(a, value))
         if varies(fn, e, value):
             if e.dtype.is_float and e.dtype.bits == 16 and hasattr(fn, "rounds_once"):
                 return cast("T", call(a, a.to(dtype=dtypes.float32).parameter(value)).cast(e.dtype))
@@ -438,6 +446,8 @@ def composite(fn: Callable[P, T]) -> Callable[P, T]:
             given = fitted(declared, args, names)
             if given is not None:
                 return call(*given[0], **given[1])
+            if any(a.__class__ is cls and a.expr.depth > DEEP for a in args) and history.shortened(args):
+                return call(*args, **names)
             again = None if THREAD.depth else _again(first, name, leaves)
             expr, leaves = again or _trace(raw, args, names, leaves, name)
         elif found.__class__ is TensorExpr:
