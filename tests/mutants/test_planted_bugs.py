@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 
 BUGS = [(folder, bug) for folder, wires in WIRES.items() for bug in wires.bugs]
 DEVICES = sorted({(folder, bug.device) for folder, bug in BUGS})
+HARMLESS = [(folder, bug.on(gpu)) for folder, bug in BUGS for gpu in bug.harmless]
+CHIPS = {
+    "nv": ("sm_80", "sm_86", "sm_89", "sm_100", "sm_120"),
+    "amd": ("gfx942", "gfx950", "gfx1151", "gfx1200", "gfx1201"),
+}
+"""Emulated GPUs other than the default of a driver."""
+EVERYWHERE = {
+    "nv": ("the ring's size in bytes", "no fences", "GPPut is one entry ahead", "the carve-out in KiB",
+           "dimensions 0 and 2 of a group swapped"),
+    "amd": ("the ring's size in dwords", "a control stack of a page more", "system memory without WRITABLE",
+            "a fill that goes on at once", "copies count their bytes"),
+}  # fmt: skip
+"""Bugs that each emulated GPU can have."""
+PAIRS = [
+    (folder, next(bug for bug in WIRES[folder].bugs if bug.name == name).on(gpu))
+    for folder, gpus in CHIPS.items()
+    for at, gpu in enumerate(gpus)
+    for name in (EVERYWHERE[folder] * 2)[at : at + 3]
+]
+"""Three bugs for each GPU, each bug on three GPUs."""
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +68,25 @@ def test_at_least_60_bugs_have_names_of_their_own(folder: str) -> None:
 def test_the_driver_passes_behind_an_interposed_kernel(wired: Wired, folder: str, device: str) -> None:
     seen = wired.run(folder, device)
     assert seen.outcome == "passed", seen
+
+
+@pytest.mark.parametrize(("folder", "bug"), PAIRS, ids=[f"{bug.device}: {bug.name}" for _, bug in PAIRS])
+def test_bugs_are_reported_on_every_emulated_gpu(wired: Wired, folder: str, bug: WireBug) -> None:
+    verdict = wired.judge(folder, bug)
+    assert verdict.word == "named", verdict
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize(("folder", "bug"), HARMLESS, ids=[f"{b.device}: {b.name}" for _, b in HARMLESS])
+def test_a_mistake_that_is_none_on_a_gpu_passes_there(wired: Wired, folder: str, bug: WireBug) -> None:
+    verdict = wired.judge(folder, bug)
+    assert (verdict.word, verdict.text) == ("harmless", bug.reason), verdict
+
+
+def test_a_bug_on_another_gpu_keeps_the_version_that_it_needs() -> None:
+    ours = next(bug for bug in WIRES["nv"].bugs if bug.device.endswith("+native"))
+    assert ours.on("sm_100").device == "sm_100+native"
+    assert ours.on("sm_100+595").device == "sm_100+595"
 
 
 @pytest.mark.sampled(144)

@@ -96,6 +96,8 @@ class Pm4:
         self.frames: list[Frame] = []
         self.waiting: PacketWait | None = None
         """The wait of the current packet; None if it does not wait for memory."""
+        self._unsynced = ""
+        """The last DMA_DATA without CP_SYNC that no later one with it waits for; "" for none."""
         self._draining: frozenset[Sort] = frozenset()
         """The kinds of work in flight that the current packet waits for."""
         self._before: object = None
@@ -253,6 +255,10 @@ class Pm4:
             )
         if packet.DATA_SEL is not DataSel.NONE or packet.INT_SEL is not IntSel.NONE:
             self._check_once()
+            if self._unsynced:
+                self._bus.report_unverified(
+                    f"{self.at} does not wait for {self._unsynced}: its bytes may arrive after the signal"
+                )
         act = once(lambda: release(self._bus, packet, self.generation, self._xcc_of_all))
         self._flights.begin(Sort.RELEASE, self.at, act, after_all=(Sort.KERNEL, Sort.RELEASE))
 
@@ -392,6 +398,7 @@ class Pm4:
         after_all = (Sort.COPY,) if packet.RAW_WAIT or packet.CP_SYNC else ()
         through_l2 = packet.DST_SEL is DmaDst.L2 and packet.SRC_SEL in (DmaSrc.L2, DmaSrc.DATA)
         name = self.at if packet.CP_SYNC else f"{self.at} without CP_SYNC"
+        self._unsynced = "" if packet.CP_SYNC else name
         self._flights.begin(Sort.COPY, name, once(move), after_all=after_all, through_l2=through_l2)
         if packet.CP_SYNC:
             self._draining = frozenset({Sort.COPY})

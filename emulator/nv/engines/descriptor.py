@@ -332,7 +332,7 @@ def _judge_cluster(profile: Profile, grid: Dim3, cluster: Dim3) -> None:
 def _judge_shape(profile: Profile, one: LaunchDescriptor) -> None:
     """Refuse invalid shapes; the limits are those of the CUDA programming guide."""
     if 0 in one.grid or 0 in one.block:
-        raise launch_error(f"grid {one.grid} or block {one.block} has a zero")
+        raise launch_error(f"grid {one.grid} or block {one.block} of CTA_THREAD_DIMENSION0 to 2 has a zero")
     if one.grid[0] >= 1 << 31:
         raise launch_error(f"grid {one.grid} is wider than 2^31 - 1")
     if one.cluster is not None:

@@ -29,7 +29,7 @@ class Verdict:
     type: str
     text: str
     word: str = ""
-    """`named` if the report identifies the bug, else the outcome."""
+    """`named` if the report identifies the bug, `harmless` if it should pass and does, else the outcome."""
 
 
 def evidence(text: str) -> str:
@@ -61,7 +61,9 @@ class Wired:
         """Run the program of a driver, by its folder, with a bug on the wire."""
         seen = self.run(folder, bug.device, bug.name)
         named = seen.outcome == "error" and re.search(bug.names, evidence(seen.text), re.IGNORECASE)
-        return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
+        harmless = seen.outcome == "passed" and bug.reason
+        word = "named" if named else "harmless" if harmless else seen.outcome
+        return Verdict(seen.outcome, seen.type, bug.reason if harmless else seen.text, word)
 
     def run(self, folder: str, device: str, name: str = "") -> Verdict:
         """Run the program behind an interposed kernel, with the bug of this name; "" changes nothing."""

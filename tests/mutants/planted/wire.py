@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -21,7 +21,7 @@ from tests.mutants import sites
 from tests.mutants.interpose import Interposer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from drivers import kernel as system
     from drivers.kernel import Mmio
@@ -90,6 +90,18 @@ class WireBug:
     """The fact that was read hastily."""
     parts: tuple[str, ...] = ()
     """The parts of the program that show it; (): all."""
+    harmless: Mapping[str, str] = field(default_factory=dict)
+    """Emulated GPU on which a driver with it is right by the facts -> the reason."""
+
+    def on(self, gpu: str) -> WireBug:
+        """Return the same mistake on another emulated GPU; one without a version keeps that of this one."""
+        _, plus, version = self.device.partition("+")
+        return replace(self, device=gpu if "+" in gpu else gpu + plus + version)
+
+    @property
+    def reason(self) -> str:
+        """The reason why it is harmless on its GPU, or ""."""
+        return self.harmless.get(self.device.partition("+")[0], "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

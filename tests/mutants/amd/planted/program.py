@@ -92,16 +92,18 @@ class Program(Words):
         self.chain(2)
 
     def private(self) -> None:
-        """Count in video memory that copies fill and read."""
+        """Count in video memory that copies fill and read, and fill some on the compute queue."""
         device, count = self.device, self.programs["count"]
-        source, back = self.words(1024, 7), self.words(1024)
-        first, middle = device.alloc(4096, VRAM), device.alloc(4096, VRAM)
+        source, back, again = self.words(1024, 7), self.words(1024), self.words(1024)
+        first, middle, filled = (device.alloc(4096, VRAM) for _ in range(3))
         copies, compute = device.copies[0], device.compute
         begun = copies.submit(copies.record().copy(first, source, 4096).fill(middle, 1, 4096))
         commands = compute.record().exec(count, count.args(middle, first), groups=ONE, threads=ONE)
-        counted = compute.submit(commands, after=[begun])
-        self.wait(copies.submit(copies.record().copy(back, middle, 4096), after=[counted]))
+        counted = compute.submit(commands.fill(filled, 3, 4096), after=[begun])
+        commands = copies.record().copy(back, middle, 4096).copy(again, filled, 4096)
+        self.wait(copies.submit(commands, after=[counted]))
         self.expect("a kernel between copies", back, [8, 1])
+        self.expect("a fill of the compute queue, copied", again, [3, 3])
 
     def graphs(self) -> None:
         """Replay a chain of kernels with three inputs in turn, and copies."""

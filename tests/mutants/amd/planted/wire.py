@@ -8,6 +8,7 @@ Not here: what a change does (`stream`, `tests.mutants.planted.wire`).
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts import aql, cwsr, pm4, pm4_generations, sdma
@@ -33,7 +34,7 @@ from tests.mutants.amd.planted.stream import (
 from tests.mutants.planted.wire import LateCall, Mapped, Member, NoCall, NoFence, WireBug, Wires
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.mutants.planted.wire import Change
 
@@ -54,8 +55,11 @@ def _bug(  # noqa: PLR0917 - columns of a table
     seen: str,
     parts: tuple[str, ...] = (),
     device: str = "gfx1100",
+    harmless: Mapping[str, str] = MappingProxyType({}),
 ) -> WireBug:
-    return WireBug(name=name, device=device, changes=(change,), names=names, seen=seen, parts=parts)
+    return WireBug(
+        name=name, device=device, changes=(change,), names=names, seen=seen, parts=parts, harmless=harmless
+    )
 
 
 _page_handle: Final[list[int]] = []
@@ -96,9 +100,13 @@ _CALLS: Final = (
          r"eop_buffer_size|eop|end.of.pipe", "at least 4096"),
     _bug("copy queue of the type for links between GPUs",
          Member(call="CREATE_QUEUE of SDMA", name="queue_type", value=int(QueueType.SDMA_XGMI)),
-         r"XGMI|queue_type", "SDMA_XGMI looks like SDMA"),
+         r"XGMI|queue_type", "SDMA_XGMI looks like SDMA",
+         harmless=dict.fromkeys(("gfx942", "gfx942-cpx", "gfx950"),
+                                "SDMA engines for links run copies, too, and the topology has 14 of them")),
     _bug("a queue of no percentage", Member(call=_QUEUE, name="queue_percentage", value=0),
-         r"queue_percentage|inactive|percent", "0 takes it off the hardware"),
+         r"queue_percentage|inactive|percent", "0 takes it off the hardware",
+         harmless=dict.fromkeys(("gfx942", "gfx950"),
+                                "the driver binds scratch by UPDATE_QUEUE, which activates an AQL queue")),
     _bug("write pointer of an AQL queue a member too far",
          Member(call=_QUEUE, name="write_pointer_address", value=lambda v: v + 8),
          r"write_dispatch_id|write.?pointer", "write_dispatch_id lies at 56", device="gfx942"),
@@ -198,7 +206,8 @@ _PM4_PACKETS: Final = (
          Register(register="COMPUTE_DISPATCH_SCRATCH_BASE_LO", value=lambda v: v << 8),
          r"SCRATCH_BASE|scratch", "in units of 256 bytes", _LAUNCHES),
     _bug("PRIV on gfx12", Register(register="COMPUTE_PGM_RSRC1", name="PRIV", value=1),
-         r"PRIV", "only gfx11 wants it", _LAUNCHES, "gfx1201"),
+         r"PRIV", "only gfx11 wants it", _LAUNCHES, "gfx1201",
+         harmless={"gfx1151": "open in the sources: one driver sets it on all of gfx11 (D9)"}),
     _bug("the IEEE bit of gfx11 on gfx12",
          Register(register="COMPUTE_PGM_RSRC1", name="DISABLE_PERF", value=1),
          r"DISABLE_PERF|RSRC1", "bit 23 has another meaning", _LAUNCHES, "gfx1201"),
@@ -224,10 +233,12 @@ _PM4_PACKETS: Final = (
          r"work-items in workgroups", "dispatch packets of AQL count work-items", ("pointers",)),
     _bug("a release without writing L2 back on gfx9",
          Packet(layout=pm4_generations.ReleaseMemGfx9, name="TC_WB_ACTION", value=0),
-         r"TC_WB|L2", "results in L2 are not in memory", ("private",), "gfx942-cpx"),
+         r"TC_WB|L2", "results in L2 are not in memory", ("private",), "gfx942-cpx",
+         harmless=dict.fromkeys(("gfx942", "gfx950"), "the release fence of the AQL packet before does it")),
     _bug("an acquire that keeps the vector cache on gfx9",
          Packet(layout=pm4_generations.AcquireMemGfx9, name="TCL1", value=0),
-         r"TCL1", "each level has its bit", (), "gfx942-cpx"),
+         r"TCL1", "each level has its bit", (), "gfx942-cpx",
+         harmless=dict.fromkeys(("gfx942", "gfx950"), "the acquire fence of each dispatch packet does it")),
 )  # fmt: skip
 _AQL_PACKETS: Final = (
     _bug("a dispatch of no dimensions", Packet(layout=aql.KernelDispatch, name="DIMENSIONS", value=0),

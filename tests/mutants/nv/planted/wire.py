@@ -8,6 +8,7 @@ Not here: what a change does (`stream`, `tests.mutants.planted.wire`).
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.compute import PcasAction
@@ -24,7 +25,7 @@ from tests.mutants.nv.planted.stream import Bank, Bell, Entry, Freed, Method, No
 from tests.mutants.planted.wire import Member, NoCall, NoFence, WireBug, Wires
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.mutants.planted.wire import Change
 
@@ -44,9 +45,12 @@ def _bug(  # noqa: PLR0917 - columns of a table
     seen: str,
     parts: tuple[str, ...] = (),
     device: str = "sm_90",
+    harmless: Mapping[str, str] = MappingProxyType({}),
 ) -> WireBug:
     changes = change if isinstance(change, tuple) else (change,)
-    return WireBug(name=name, device=device, changes=changes, names=names, seen=seen, parts=parts)
+    return WireBug(
+        name=name, device=device, changes=changes, names=names, seen=seen, parts=parts, harmless=harmless
+    )
 
 
 _CALLS: Final = (
@@ -77,7 +81,8 @@ _CALLS: Final = (
     _bug("context buffers of Ampere above 2^40",
          Member(call="UVM_REGISTER_CHANNEL_PARAMS", name="base", value=lambda v: v + (1 << 40)),
          r"UVM_REGISTER_CHANNEL.*(base|window|2\^40|2\*\*40|above|beyond|below)",
-         "the window of context buffers lies below 2^40 up to Ada", device="sm_80"),
+         "the window of context buffers lies below 2^40 up to Ada", device="sm_80",
+         harmless=dict.fromkeys(("sm_90", "sm_100", "sm_120"), "channels reach 2^57 since Hopper")),
     _bug("a group is never scheduled", Member(call=_SCHEDULE, name="bEnable", value=0),
          r"not scheduled|never scheduled|schedul|bEnable", "scheduling is a call with bEnable"),
     _bug("scheduling with the structure of branch 570", Member(call=_SCHEDULE, name="paramsSize", value=2),
