@@ -11,10 +11,11 @@ Not here: the values of arguments (`conversion`, `checks`). Next: `conversion`, 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from types import FunctionType
-from typing import Any, Final, ParamSpec, TypeVar
+from types import FrameType, FunctionType
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from hcq.errors import UsageError, UsageTypeError
 from hcq.names import nearest
@@ -107,6 +108,19 @@ def by_place(
         return args, names
     rest = {name: value for name, value in names.items() if name not in moved}
     return (*args, *[names[name] for name in moved]), rest
+
+
+def caller() -> str:
+    """Return the innermost layer, else the outermost function of `frontend`, on the stack; for messages."""
+    found, frame = "operation", cast("FrameType | None", sys._getframe(1))  # noqa: SLF001 - the documented way to a frame
+    while frame is not None and (home := frame.f_globals.get("__name__", "")).startswith("frontend."):
+        own = frame.f_code.co_name
+        if home == "frontend.nn.module" and own == "__call__":
+            return type(frame.f_locals["self"]).__name__
+        inner = own[0] in "_<" or own in {"call", "loss"} or home.startswith("frontend.evaluation.")
+        shown = {"plus": "add", "minus": "sub", "getitem": "indexing", "setitem": "indexing"}.get(own, own)
+        found, frame = (found if inner else shown), frame.f_back
+    return found
 
 
 def check_call(what: str, fn: Callable[..., Any], args: Any, names: Any) -> inspect.BoundArguments:

@@ -49,10 +49,6 @@ def _slopes_of_maximum(g: T, _result: T, x: T, y: T) -> tuple[T, T]:
     return share(x, y), share(y, x)
 
 
-def _slopes_of_minimum(g: T, result: T, x: T, y: T) -> tuple[T, T]:
-    return _slopes_of_maximum(g, result, y, x)
-
-
 def _slopes_of_remainder(g: T, result: T, x: T, y: T) -> tuple[T, T]:
     """Return g, and -g times the truncated quotient x / y, for FMOD, which is C's fmod."""
     taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, result), y))
@@ -95,7 +91,7 @@ RULES: Final[dict[str, Any]] = {
     Ops.SUB: lambda g, *_: (g, -g),
     Ops.MUL: lambda g, _, x, y: (g * y, g * x),
     Ops.MAX: _slopes_of_maximum,
-    Ops.MIN: _slopes_of_minimum,
+    Ops.MIN: lambda g, result, x, y: _slopes_of_maximum(g, result, y, x),
     Ops.NEG: lambda g, *_: -g,
     Ops.DIV: lambda g, q, _, y: (true_div(g, y), neg(true_div(mul(g, q), y))),
     Ops.FMOD: _slopes_of_remainder,

@@ -27,6 +27,7 @@ from compiler.dtype import DType, computing
 from compiler.ir import graph
 from compiler.ir.ops import Ops
 from compiler.ir.uop import UOp, const
+from frontend.arguments.aliases import caller
 from frontend.arguments.checks import FLOAT
 from frontend.primitives import convolution, erf, gather_scatter
 from frontend.primitives.erf import ERF
@@ -208,9 +209,8 @@ def _infer(
     device = src[0].device
     for s in src[1:]:
         if s.device != device:
-            raise UsageError(
-                f"{op}: one tensor is on {device}, another on {s.device}; move one with .to({device!r})"
-            )
+            places = f"one tensor is on {device}, another on {s.device}"
+            raise UsageError(f"{caller()}: {places}; move one, or the model, with .to({device!r})")
     rows: list[graph.Row] = [(Ops.PARAM, (), (i, s.shape, s.dtype)) for i, s in enumerate(src)]
     node = graph.build([*rows, (LOWERED.get(op, op), range(len(src)), arg)])[-1]
     params: list[Any] = [None] * n

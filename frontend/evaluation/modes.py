@@ -166,13 +166,9 @@ def _own(layer: Any) -> bool:
     return found
 
 
-def _of_class(tensors: type[TensorBase]) -> bool | None:
-    return tensors.training
-
-
 def training(tensors: type[TensorBase]) -> bool | None:
     """Return the mode of the surrounding `Tensor.train` block, None outside of one."""
-    found: bool | None = read(TRAIN, f"the mode of {TRAIN}", tensors, _of_class)
+    found: bool | None = read(TRAIN, f"the mode of {TRAIN}", tensors, lambda t: t.training)
     return found
 
 

@@ -276,10 +276,6 @@ def _pad(call: Any, x: Any, padding: Any, value: float = 0.0) -> Any:
     return made(whole, tuple(new))
 
 
-def _getitem(_call: Any, x: Any, key: Any) -> Any:
-    return part_of(x.whole, x.sizes, key)
-
-
 def _shrink(call: Any, x: Any, bounds: Any) -> Any:
     if len(bounds) != len(shape_of(x)):
         raise UsageError(
@@ -304,7 +300,7 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(("permute", "transpose"), _permute),
     **dict.fromkeys(("matmul", "rmatmul", "dot"), _matmul),
     **dict.fromkeys(("rows", "item"), _take_rows),
-    "getitem": _getitem,
+    "getitem": lambda _call, x, key: part_of(x.whole, x.sizes, key),
     "shrink": _shrink,
     "unsqueeze": _unsqueeze, "squeeze": _squeeze, "reshape": _reshape, "flatten": _flatten,
     "expand": _expand, "linear": _linear, "scaled_dot_product_attention": _attention, "cat": _cat,

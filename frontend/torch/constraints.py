@@ -117,10 +117,6 @@ def _symmetric(v: Any) -> Any:
     return v.isclose(v.mT, atol=1e-6).all((-2, -1))
 
 
-def _definite(v: Any) -> Any:
-    return _symmetric(v) & (cholesky_ex(v).info == 0)
-
-
 dependent: Final = _Dependent("values by other parameters")
 boolean: Final = Constraint("0 or 1", lambda v: (v == 0) | (v == 1), is_discrete=True)
 real: Final = Constraint("numbers", lambda v: v == v)  # noqa: PLR0124 - no NaN
@@ -150,4 +146,6 @@ square: Final = _vectors(
     "square matrices", lambda v: Tensor.full(v.shape[:-2], v.shape[-1] == v.shape[-2]), axes=2
 )
 symmetric: Final = _vectors("symmetric matrices", _symmetric, axes=2)
-positive_definite: Final = _vectors("symmetric positive definite matrices", _definite, axes=2)
+positive_definite: Final = _vectors(
+    "symmetric positive definite matrices", lambda v: _symmetric(v) & (cholesky_ex(v).info == 0), axes=2
+)

@@ -84,7 +84,8 @@ class Trial:
         extents = _extents(nodes)
         rng = np.random.default_rng(0)
         self._given = [
-            _guarded(_random(rng, self._dtypes[slot], extents[slot])) for slot in range(len(self._access))
+            _random(rng, self._dtypes[slot], extents[slot]) + bytes([GUARD]) * GUARD_BYTES
+            for slot in range(len(self._access))
         ]
         self._bound = _bound(nodes)
         self._buffers: list[hcq.Buffer] = []
@@ -204,10 +205,6 @@ def _extents(nodes: Sequence[UOp]) -> dict[int, int]:
             slot = node.src[0].arg
             out[slot] = max(out.get(slot, 1), int(node.src[1].vmax) + 1)
     return out
-
-
-def _guarded(data: bytes) -> bytes:
-    return data + bytes([GUARD]) * GUARD_BYTES
 
 
 def _random(rng: np.random.Generator, dtype: DType, elements: int) -> bytes:

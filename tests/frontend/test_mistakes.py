@@ -26,6 +26,7 @@ from tests.children import python
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 def _x() -> Tensor:
     return Tensor.ones(2, 3)
 
@@ -61,8 +62,8 @@ def _captured(fn: Callable[..., Any], *calls: tuple[Any, ...]) -> None:
         jit(*args)
 
 
-def _ones(*sizes: int) -> Tensor:
-    return Tensor.ones(*sizes).contiguous().realize()
+def _ones(*sizes: int, on: str | None = None) -> Tensor:
+    return Tensor.ones(*sizes, device=on).contiguous().realize()
 
 
 def _optimised_without_backward() -> None:
@@ -140,13 +141,15 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
      ("nv or amd", "has", "hcq`")),
     ("accelerator of others", lambda: hcq.open("tpu"), UsageError, ("'tpu'", "drivers:", "cpu")),
     ("dtype as a device", lambda: _x().to("float16"), UsageError, ("dtype 'float16'", "dtype=")),
+    ("sum of two", lambda: _ones(2) + _ones(2, on="amd-emu"), UsageError, ("add: ", "amd-emu", ".to(")),
+    ("product over devices", lambda: _ones(2, 3) @ _ones(3, 2, on="amd-emu"), UsageError, ("matmul: ",)),
+    ("cat over devices", lambda: frontend.cat([_ones(2), _ones(2, on="amd-emu")]), UsageError, ("cat: ",)),
+    ("rows of another device", lambda: _ones(2)[_ones(2, on="amd-emu").int()], UsageError, ("indexing: ",)),
+    ("model left behind", lambda: _Net()(_ones(2, 2, on="amd-emu")), UsageError, ("Linear: ", ".to(")),
+    ("filter left", lambda: nn.Conv2d(1, 1, 1)(_ones(1, 1, 4, 4, on="amd-emu")), UsageError, ("Conv2d: ",)),
     ("number as a device", lambda: Tensor.ones(2, device=0), UsageTypeError, ("'cpu'", "saw 0")),  # type: ignore[arg-type]
-    (
-        "backward of many",
-        lambda: (Tensor.ones(2, requires_grad=True) * 2).backward(),  # noqa: PLW0108 - a tensor opens a device
-        UsageError,
-        ("(2,)", "sum()"),
-    ),
+    ("backward of many", lambda: (Tensor.ones(2, requires_grad=True) * 2).backward(), UsageError,  # noqa: PLW0108 - a tensor opens a device
+     ("(2,)", "sum()")),
     ("backward of constants", lambda: _x().sum().backward(), UsageError, ("requires_grad", "make one")),
     ("captured step without backward", _optimised_without_backward, UsageError, ("gradient", "backward()")),
     ("change of a parameter", _changed_in_place, UsageError, ("in place", "no_grad")),
@@ -234,12 +237,8 @@ MISTAKES: list[tuple[str, Callable[[], object], type[Exception], tuple[str, ...]
     ("size as a text", lambda: _with_device(lambda d: d.alloc("4k")), UsageError, ("bytes", "'4k'")),  # type: ignore[arg-type]
     ("more memory than there is", lambda: _with_device(lambda d: d.alloc(1 << 60)), OutOfMemoryError,
      ("TiB", "may use")),
-    (
-        "bytes for a kernel",
-        lambda: _with_device(lambda d: d.load(b"x")),
-        UsageTypeError,
-        ("KernelImage", "interop"),
-    ),  # type: ignore[arg-type]
+    ("bytes for a kernel", lambda: _with_device(lambda d: d.load(b"x")), UsageTypeError,  # type: ignore[arg-type]
+     ("KernelImage", "interop")),
     ("kernel file that is not there", lambda: _with_device(lambda d: interop.load(d, "nope.ptx", entry="x")),
      UsageError, ("path", "nope.ptx")),
     ("cpu device that is not there", lambda: hcq.open("cpu:99"), UsageError, ("cpu:0", "HCQ_CPU_DEVICES")),
