@@ -21,6 +21,7 @@ from compiler.ir.movement import Index, push
 from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from compiler.ir.serialize import postorder, unknown_under
 from compiler.ir.uop import UOp, const, uop
+from compiler.rewrite.range_merging import replace_ranges
 from compiler.schedule.item import BufRef, ParamRef, ScheduleItem
 
 if TYPE_CHECKING:
@@ -99,12 +100,16 @@ class _Lowering:
         """Range or computed index -> what replaces it."""
         self.ranges: dict[Scope, Scope] = {}
         """Ranges of a loop nest -> the final ranges."""
+        self.parts: dict[Scope, dict[int, dict[UOp, UOp]]] = {}
+        """Ranges of a loop nest -> which of them a REDUCE uses -> their replacements there; {} at first."""
         self.memo: dict[UOp, UOp] = {}
         """Index or mask -> the result of its replacement."""
         self.uses: dict[UOp, int] = {}
         """Results of `_ranges_used`."""
         self.known: dict[UOp, Known] = {}
         """Mask -> results of `where_false`."""
+        self.number = 0
+        """The number of the next range."""
         self.slots: dict[BufRef, int] = {}
 
     def _needs(self, entry: Evaluation) -> list[Evaluation]:
@@ -152,6 +157,7 @@ class _Lowering:
                 new.append(r)
                 number += 1
             self.ranges[scope] = tuple(new)
+        self.number = number
         if all(a is b for a, b in self.env.items()):
             self.env.clear()
 
@@ -221,13 +227,27 @@ class _Lowering:
             if not values:
                 return fold.identity(node.arg[0], node.dtype)
             ranges = self.ranges[entry.ranges] if entry.ranges else ()
-            return fold.combine(
-                node.arg[0], values[0], ranges, self._ranges_used(values[0]) if ranges else 0
-            )
+            return self._reduction(node.arg[0], values[0], ranges)
         if op is Ops.GATHER:
             return values[0] if values else const(0, node.dtype)
         assert op in _ALIAS, op
         return values[0]
+
+    def _reduction(self, op: str, value: UOp, ranges: Scope) -> UOp:
+        """Return the reduction of a value; over some of the ranges of another one it has loops of its own."""
+        used = self._ranges_used(value) & sum([1 << r.arg[0] for r in ranges]) if ranges else 0
+        if used:
+            parts = self.parts.setdefault(ranges, {used: {}})
+            env = parts.get(used)
+            if env is None:
+                env = {r: symbolic.loop(self.number + i, r.arg[1]) for i, r in enumerate(ranges)}
+                self.number += len(ranges)
+                parts[used] = env
+            if env:
+                value = replace_ranges(value, env)
+                ranges = tuple([env[r] for r in ranges])
+                used = self._ranges_used(value)
+        return fold.combine(op, value, ranges, used)
 
     @staticmethod
     def _of(entry: Evaluation) -> UOp:

@@ -30,7 +30,7 @@ DIFFERS: Final = {
     "device": "the name, a str with `type` and `index`",
     "is_contiguous": "True of every tensor",
     "stride": "that of the row-major order, of views, too",
-    "as_strided": "of a view it is refused, but for the first element",
+    "as_strided": "no view, and a view is refused, but for its first element",
     "as_strided_": "of a view it is refused",
     "as_strided_scatter": "of a view it is refused",
     "pin_memory": "the tensor itself",

@@ -287,7 +287,8 @@ _DESCRIPTORS: Final = (
     _bug("no stack pointer in bank 0 on Ampere", Bank(name="stack_pointer", value=0),
          r"stack", "the stack grows down from it", _LAUNCHES, "sm_80"),
     _bug("no shared window in bank 0 on Blackwell", Bank(name="shared_window", value=0),
-         r"shared.window", "generic addresses come from it", _LAUNCHES, "sm_120"),
+         r"shared.window", "generic addresses come from it", _LAUNCHES, "sm_120",
+         harmless={"sm_90": "Hopper's kernels read it from SR_SWINHI, not there"}),
 )  # fmt: skip
 
 BUGS: Final[Sequence[WireBug]] = (*_CALLS, *_RINGS, *_ORDER, *_METHODS, *_DESCRIPTORS)
