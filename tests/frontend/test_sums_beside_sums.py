@@ -15,6 +15,7 @@ from frontend import Tensor
 from frontend.nn import functional
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("device", ["cpu", "amd-emu", "amd-emu:gfx942", "nv-emu"])
 @pytest.mark.parametrize("shape", [(3, 4), (1, 4), (3, 1), (5, 7), (2, 2)])
 def test_each_sum_has_its_own_loops(shape: tuple[int, int], device: str):
